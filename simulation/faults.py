@@ -13,10 +13,10 @@ from random import Random
 
 from halfmoon.errors import StoreError
 from halfmoon.store.layout import CHECKPOINT, CONSUME_QUEUE, INDEX, INVENTORY, QUEUE_ENDS, RESERVATIONS
-from simulation.cluster import BrokerNode, Cluster
+from halfmoon.testing.cluster import BrokerNode, Cluster
+from halfmoon.testing.disk import Stopped
+from halfmoon.testing.host import CoreHost
 from simulation.damage.log import Hit, damage_log, judge_loss, judge_start, listening, log_of, whole_records
-from simulation.disk import Stopped
-from simulation.host import CoreHost
 from simulation.ledger import Fault, Ledger, Place
 
 SLOW_US = (20_000, 2_000_000)
@@ -72,7 +72,7 @@ class Faults:
     def _next(self) -> None:
         if self._remaining > 0 and self.kinds:
             self._remaining -= 1
-            self.cluster.world.after(self._random.randint(*self._gap_ms), self._strike)
+            self.cluster.timeline.after(self._random.randint(*self._gap_ms), self._strike)
 
     def _strike(self) -> None:
         self.count += 1
@@ -131,13 +131,13 @@ class Faults:
                 self.cluster.restart(broker)
             self._note(broker, "start")
         except Stopped as exc:
-            self.cluster.world.note(broker.name, f"is stopped at its start, in a write to {exc}")
+            self.cluster.timeline.note(broker.name, f"is stopped at its start, in a write to {exc}")
             self.cluster.crash(broker)
             self._stopped(broker)
         except OSError as exc:  # a sync that fails or a full disk at the start: somebody tries again
             if not tries:
                 raise
-            self.cluster.world.note(broker.name, f"does not start: {exc}")
+            self.cluster.timeline.note(broker.name, f"does not start: {exc}")
             self.cluster.crash(broker)
             self._later((100, 400), partial(self._restart, broker, tries - 1))
 
@@ -165,7 +165,7 @@ class Faults:
     def _slow(self, work_us: tuple[int, int]) -> None:
         host = self._random.choice(self.cluster.brokers).host
         before, host.work_us = host.work_us, work_us
-        self.cluster.world.note(host.name, f"has a slow disk: a sync takes {work_us[0] // 1000} to {work_us[1] // 1000} ms")
+        self.cluster.timeline.note(host.name, f"has a slow disk: a sync takes {work_us[0] // 1000} to {work_us[1] // 1000} ms")
 
         def heal() -> None:
             host.work_us = min(before, host.work_us)
@@ -187,7 +187,7 @@ class Faults:
     def full_disk(self) -> None:
         """Let a broker's disk have no room for new files and pages for a while; a broker that then refuses writes is replaced."""
         broker = self._random.choice(self.cluster.brokers)
-        self.cluster.world.note(broker.name, "has a full disk")
+        self.cluster.timeline.note(broker.name, "has a full disk")
         broker.disk.full = True
 
         def empty() -> None:
@@ -201,7 +201,7 @@ class Faults:
         """Let a broker's process have few descriptors left, or none, for a while; nobody starts it again."""
         broker = self._random.choice(self.cluster.brokers)
         broker.disk.descriptors = self._random.choice((0, 0, 1, 2, 5))
-        self.cluster.world.note(broker.name, f"may open {broker.disk.descriptors} files more")
+        self.cluster.timeline.note(broker.name, f"may open {broker.disk.descriptors} files more")
 
         def closed() -> None:
             broker.disk.descriptors = None
@@ -220,7 +220,7 @@ class Faults:
             start = self._random.choice([path, *("/".join(parts[:depth]) + "/" for depth in range(1, len(parts)))])
             count = broker.disk.vanish(start)
             self._note(broker, "vanish")
-            self.cluster.world.note(broker.name, f"finds {start} gone, {count} files")
+            self.cluster.timeline.note(broker.name, f"finds {start} gone, {count} files")
 
     def flip(self) -> None:
         """Kill a broker's process, turn a bit over in each file that says where its log and queues end, and start it again."""
@@ -229,7 +229,7 @@ class Faults:
     def _flip(self, broker: BrokerNode) -> None:
         for path in broker.disk.paths():
             if path.startswith((CHECKPOINT, INVENTORY, QUEUE_ENDS, RESERVATIONS)):
-                self.cluster.world.note(broker.name, f"finds a bit of {path} turned over, in byte {broker.disk.flip(path)}")
+                self.cluster.timeline.note(broker.name, f"finds a bit of {path} turned over, in byte {broker.disk.flip(path)}")
 
     def damage(self) -> None:
         """Kill a broker's process, damage records of its log, and start it again: what is whole it keeps, what it cuts it says."""
@@ -238,7 +238,7 @@ class Faults:
     def _damage(self, broker: BrokerNode) -> None:
         what, hits = damage_log(broker.disk, self._random)
         if hits:
-            self.cluster.world.note(broker.name, f"finds its log damaged, {what}: {len(hits)} records from {hits[0]} on")
+            self.cluster.timeline.note(broker.name, f"finds its log damaged, {what}: {len(hits)} records from {hits[0]} on")
             self._hits.setdefault(broker.name, []).extend(hits)
             self._spoil(broker, hits)
 
@@ -256,7 +256,7 @@ class Faults:
             except StoreError as exc:
                 if (remedy := REMEDY.search(str(exc))) is None:
                     raise
-                self.cluster.world.note(broker.name, f"does not start: {exc}")
+                self.cluster.timeline.note(broker.name, f"does not start: {exc}")
                 broker.disk.overwrite(remedy[2], bytes(broker.disk.open(remedy[2]).data).ljust(int(remedy[1]), b"\0"))
                 return self._start_damaged(broker)
         recovered, hits = broker.core.store.recovered, self._hits.pop(broker.name)
@@ -272,7 +272,7 @@ class Faults:
         """Let no table of a broker be saved, the permissions of their directory are gone; then kill its process, and mend that."""
         broker = self._random.choice(self.cluster.brokers)
         broker.disk.unwritable = "config/"
-        self.cluster.world.note(broker.name, "can write nothing in config/")
+        self.cluster.timeline.note(broker.name, "can write nothing in config/")
         self._note(broker, "unwritable")
 
         def mended() -> None:
@@ -302,19 +302,19 @@ class Faults:
         one = self._random.choice(hosts)
         others = [host for host in hosts + self.cluster.client_hosts if host != one]
         for other in self._random.sample(others, self._random.randint(1, len(others))):
-            self.cluster.world.note("network", f"{one} and {other} are cut off")
+            self.cluster.timeline.note("network", f"{one} and {other} are cut off")
             self.cluster.network.cut(one, other)
         self._later((50, 6000), self._heal)
 
     def _heal(self) -> None:
-        self.cluster.world.note("network", "is whole")
+        self.cluster.timeline.note("network", "is whole")
         self.cluster.network.heal()
 
     def lose(self) -> None:
         """Break some of a broker's connections."""
         ends = self.cluster.network.connections(self._random.choice(self.cluster.brokers).host.host)
         for end in self._random.sample(ends, min(len(ends), self._random.randint(1, 4))):
-            self.cluster.world.note("network", f"{end.local} and {end.remote} lose their connection")
+            self.cluster.timeline.note("network", f"{end.local} and {end.remote} lose their connection")
             self.cluster.network.lose(end)
 
     def half_open(self) -> None:
@@ -323,7 +323,7 @@ class Faults:
         if ends:
             end = self._random.choice(ends)
             end = end if self._random.random() < 0.5 else end.other
-            self.cluster.world.note("network", f"{end.local} is told that {end.remote} is gone")
+            self.cluster.timeline.note("network", f"{end.local} is told that {end.remote} is gone")
             self.cluster.network.half_open(end)
 
     # ---------------------------------------------------------------- ending
@@ -342,7 +342,7 @@ class Faults:
             self._restart(broker)
 
     def _later(self, between_ms: tuple[int, int], action: Callable[[], None]) -> None:
-        self.cluster.world.after(self._random.randint(*between_ms), action)
+        self.cluster.timeline.after(self._random.randint(*between_ms), action)
 
     def _note(self, broker: BrokerNode, kind: str) -> None:
-        self._ledger.faults.append(Fault(self.cluster.world.now, broker.name, kind))
+        self._ledger.faults.append(Fault(self.cluster.timeline.now, broker.name, kind))

@@ -15,12 +15,12 @@ from halfmoon.errors import HalfmoonError
 from halfmoon.model import Message, SendResult
 from halfmoon.store.check.fsck import fsck
 from halfmoon.store.settings import StoreSettings
+from halfmoon.testing.clients import SimProducer
+from halfmoon.testing.cluster import SMALL, WORK_US, BrokerNode, Cluster
+from halfmoon.testing.driver import Task
 from halfmoon.wire.headers.offset import GetMaxOffset, GetMinOffset, OffsetReply
-from simulation.clients import SimProducer
-from simulation.cluster import SMALL, WORK_US, BrokerNode, Cluster
 from simulation.damage.fsck import judge_fsck
 from simulation.damage.rebuild import indexes_differ
-from simulation.drive import Task
 from simulation.faults import SLOW_US, STUCK_US, Faults
 from simulation.ledger import Contents, Ledger, Place, Queue, Seen
 from simulation.verdict import Verdict
@@ -38,7 +38,7 @@ class History:
 
     def __init__(self, cluster: Cluster, ledger: Ledger) -> None:
         self.cluster, self.messages = cluster, ledger
-        self.plan = Plan({broker.name: broker.address for broker in cluster.brokers}, ledger, lambda: cluster.world.now)
+        self.plan = Plan({broker.name: broker.address for broker in cluster.brokers}, ledger, lambda: cluster.timeline.now)
 
     # ---------------------------------------------------------------- running
 
@@ -51,12 +51,12 @@ class History:
 
     def until(self, reached: Callable[[], bool], within_ms: int, otherwise: str) -> None:
         """Run until something is true; that it is not within a time is a problem, ``otherwise``."""
-        if not self.cluster.world.run_until(reached, within_ms):
+        if not self.cluster.timeline.run_until(reached, within_ms):
             self.messages.unexpected.append(otherwise)
 
     def until_done(self, tasks: Sequence[Task[Any]], within_ms: int, who: str) -> None:
         """Run until all tasks are done; those that are not within a time, or that raised, are problems."""
-        if not self.cluster.world.run_until(lambda: all(task.done for task in tasks), within_ms):
+        if not self.cluster.timeline.run_until(lambda: all(task.done for task in tasks), within_ms):
             self.messages.unexpected.append(f"{who} hang: {[task.name for task in tasks if not task.done]}")
         self.messages.unexpected += [f"{task.name} raised {task.error!r}" for task in tasks if task.error is not None]
 
@@ -69,7 +69,7 @@ class History:
         ``message`` makes each of its number (None: nothing is sent just now), ``stored`` is told of the acknowledged ones;
         ``options`` go to the sender.
         """
-        random, number = self.cluster.world.split(f"sends {name}"), 0
+        random, number = self.cluster.timeline.split(f"sends {name}"), 0
         while not self.plan.closing:
             if (upcoming := message(number, random)) is None:
                 yield from sleep(100)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from random import Random
 from typing import Generic, TypeVar
 
-from simulation.clients import SimPullConsumer, SimPushConsumer
-from simulation.cluster import BrokerNode, Cluster
+from halfmoon.testing.clients import SimPullConsumer, SimPushConsumer
+from halfmoon.testing.cluster import BrokerNode, Cluster
 from simulation.history import History
 from simulation.ledger import Ledger
 
@@ -32,7 +32,7 @@ class Member:
         """Break one of its connections."""
         if ends := self.cluster.network.connections(self.client.host):
             end = chance.choice(ends)
-            self.cluster.world.note(self.name, f"loses its connection to {end.remote}")
+            self.cluster.timeline.note(self.name, f"loses its connection to {end.remote}")
             self.cluster.network.lose(end)
 
 

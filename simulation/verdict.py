@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from simulation.cluster import Cluster
+from halfmoon.testing.cluster import Cluster
 from simulation.ledger import Ledger
 
 
@@ -68,7 +68,7 @@ class ErrorsLogged(logging.Handler):
         if record.exc_info and record.exc_info[1] is not None:
             text += f" ({record.exc_info[1]!r})"
         if self.cluster is not None:
-            self.cluster.world.note("log", text)
+            self.cluster.timeline.note("log", text)
         if record.name not in ABOUT_DISKS and not text.startswith(NO_ROOM):
             self._ledger.unexpected.append(f"logged: {text}")
 
@@ -91,5 +91,5 @@ def judging(verdict: Verdict, ledger: Ledger, **options: Any) -> Iterator[Cluste
     finally:
         logging.getLogger("halfmoon").removeHandler(errors)
     if errors.cluster is not None:
-        world = errors.cluster.world
-        verdict.virtual_ms, verdict.events, verdict.lines = world.elapsed_ms, world.steps, list(world.history)
+        timeline = errors.cluster.timeline
+        verdict.virtual_ms, verdict.events, verdict.lines = timeline.elapsed_ms, timeline.steps, list(timeline.history)

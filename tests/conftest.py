@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import time
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -47,9 +48,39 @@ def topic(cluster: LocalCluster) -> str:
     return new_topic(cluster.nameserver)
 
 
+_END = pytest.StashKey[float]()
+_TIME_IS_UP = "the time is up"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add ``--seconds``, after which no further test starts."""
+    parser.addoption("--seconds", type=float, default=None, help="start no test after this time, and say how many were left")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test if the time given by ``--seconds`` is up."""
+    if (end := item.config.stash.get(_END, None)) is not None and time.monotonic() > end:
+        pytest.skip(_TIME_IS_UP)
+
+
+def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:
+    """Show nothing for each test that ``--seconds`` leaves out: the last line counts them."""
+    return ("skipped", "", "") if report.skipped and _TIME_IS_UP in str(report.longrepr) else None
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how many tests ``--seconds`` left out."""
+    left = [report for report in terminalreporter.getreports("skipped") if _TIME_IS_UP in str(report.longrepr)]
+    if left:
+        terminalreporter.write_line(f"{len(left)} tests did not start, as the time is up; make quick runs all", yellow=True)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Begin to note outcomes, in the process that hears of all tests. What is random is the order alone: tests have their seeds."""
     config.option.randomly_reset_seed = False
+    if (seconds := config.getoption("--seconds")) is not None:
+        config.stash[_END] = time.monotonic() + seconds
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a script's background; children would inherit it
         signal.signal(signal.SIGINT, signal.default_int_handler)
     recorder = config.stash[_RECORDER] = mission.Recorder(mission.lines(mission.PAGE.read_text()))

@@ -35,7 +35,7 @@ SLOW = (
     "tests/simulation/transactions/test_history", "tests/simulation/transactions/test_late_checkers",
     "tests/simulation/transactions/test_operator_checkers", "tests/simulation/transactions/test_operators",
     "tests/simulation/transactions/test_producers",
-    "tests/simulation/test_clients", "tests/simulation/test_faults", "tests/simulation/test_rebalance",
+    "tests/testing/test_clients", "tests/simulation/test_faults", "tests/simulation/test_rebalance",
     "tests/simulation/test_seeds", "tests/spark/source/test_rows", "tests/spark/sink/test_encode", "tests/spark/sink/test_sink",
     "tests/spark/source/test_access", "tests/spark/source/test_tls", "tests/client/real/test_access",
     "tests/client/real/test_cancelled_tasks",
@@ -56,7 +56,7 @@ SLOW = (
     "tests/events/sqlalchemy/test_joined", "tests/events/sqlalchemy/test_rows",
     "tests/events/sqlalchemy/test_sessions", "tests/events/sqlalchemy/test_without_greenlet",
 )  # fmt: skip
-"""What `make check` leaves out, by measure: files that take more than two seconds of processor time, or wait for long."""
+"""Files that `make check` and `make quick` leave out, by measure: over two seconds of processor time, or of waiting."""
 ALONE = ("test_store_both_ways", "test_transaction_index", "test_machine")
 """Files whose tests share nothing, and take longest: dealt out one by one."""
 MAY_BE_LATE = (
@@ -118,7 +118,7 @@ def rank(node_id: str) -> int:
 
 
 def slow(node_id: str) -> bool:
-    """Whether `make check` leaves a test out for the place where it stands."""
+    """Whether `make check` and `make quick` leave a test out for the place where it stands."""
     return node_id.startswith(SLOW)
 
 

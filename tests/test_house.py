@@ -41,7 +41,7 @@ UNTESTED: dict[str, int] = {
     # providers and tables: tests/events runs the same promises over each database
     "src/halfmoon/events/databases": 1,
     "src/halfmoon/events/dbapi": 1,
-    "src/halfmoon/events/dedup": 2,
+    "src/halfmoon/events/dedup": 1,
     "src/halfmoon/events/django": 5,
     "src/halfmoon/events/django/management/commands": 4,
     "src/halfmoon/events/django/migrations": 4,

@@ -76,12 +76,12 @@ MAY_IMPORT = {
     "spark": {"ground", "names", "client", "wire", "spark"},
     "console": {"ground", "names", "client", "console"},
     "cli": {"ground", "names", "client", "program", "console", "cli", "events", "spark"},
-    "testing": {"ground", "names", "program", "events", "testing"},
-    "simulation": {
+    "testing": {
         *("ground", "wire", "store", "nameserver", "broker", "client.core", "client", "runtime", "program", "names", "events"),
-        "simulation",
+        "testing",
     },
 }
+MAY_IMPORT["simulation"] = {*MAY_IMPORT["testing"], "simulation"}
 
 PURE = {"ground", "wire", "store", "nameserver", "broker", "client.core"}
 IMPURE_MODULES = {
@@ -136,9 +136,6 @@ LAZY = {
     ("halfmoon.cli.shared.command_group", "halfmoon.cli.servers"): "the help of a server is seldom asked for",
     ("halfmoon.cli.shared.command_group", "halfmoon.hot"): "only --version says which twin is there",
     ("halfmoon.cli.shared.command_group", "halfmoon.cli.completion"): "only a shell asks for words that may stand next",
-    ("halfmoon.events.dedup", "halfmoon.events.dedup.sqlalchemy"): "SQLAlchemy is an extra",
-    ("halfmoon.events.dedup", "halfmoon.events.dedup.django"): "Django is an extra",
-    ("halfmoon.events.publishing.arguments", "halfmoon.events.sqlalchemy"): "SQLAlchemy is an extra",
     (
         "halfmoon.client.spans",
         "opentelemetry.trace.propagation.tracecontext",
@@ -298,7 +295,7 @@ def test_every_exception_is_still_needed():
         ("halfmoon.runtime.connections.asyncio_connections", "import pickle"),
         ("halfmoon.cli.main", "from halfmoon.store import Store"),
         ("halfmoon.cli.main", "import subprocess\nsubprocess.run('ls', shell=True)"),
-        ("halfmoon.testing.local", "from simulation.world import World"),
+        ("halfmoon.testing.local", "from simulation.history import History"),
         ("halfmoon.novel.thing", "import json"),
     ],
 )

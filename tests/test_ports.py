@@ -10,7 +10,7 @@ from halfmoon.nameserver.nameserver import NameServer
 from halfmoon.ports import Core, Disk, File
 from halfmoon.runtime.files.disk import RealDisk, RealFile
 from halfmoon.runtime.server.null_core import NullCore
-from simulation.disk import SimDisk, SimFile
+from halfmoon.testing.disk import SimDisk, SimFile
 
 
 def parameters(cls: type, method: str) -> list[tuple[str, object, object]]:

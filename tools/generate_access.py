@@ -11,6 +11,7 @@ from pathlib import Path
 from halfmoon.wire.needs import Needs
 from halfmoon.wire.table import REQUESTS
 from tools.generate_protocol import Table, answered, markdown
+from tools.generated import write_or_check
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "access.md"
 BEGIN, END = "<!-- requests: written by tools/generate_access.py -->\n", "<!-- end of requests -->"
@@ -39,16 +40,5 @@ def _original(needs: Needs, names: dict[str, str]) -> str:
     return "" if needs.rocketmq is None else needs.rocketmq.text(names)
 
 
-def main(arguments: list[str]) -> int:
-    """Write the table, or with ``--check`` compare it; return the exit code."""
-    if arguments == ["--check"]:
-        if PAGE.read_text() != page():
-            print("docs/access.md is stale: run python -m tools.generate_access", file=sys.stderr)
-            return 1
-        return 0
-    PAGE.write_text(page())
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(write_or_check(PAGE, page(), sys.argv[1:]))

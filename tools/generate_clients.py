@@ -1,8 +1,4 @@
-"""Writes docs/clients.md from the table of clients that tests/interop/clients runs.
-
-``python tools/generate_clients.py`` writes the page; ``python tools/generate_clients.py --check`` only says whether it is stale
-(exit code 1). The table is tests/interop/clients/table.py with one JSON file a client.
-"""
+"""Generator of docs/clients.md from tests/interop/clients/table.py, which has one JSON file a client."""
 
 from __future__ import annotations
 
@@ -15,6 +11,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from tests.interop.clients.table import BEHAVIOURS, CLIENTS  # noqa: E402
+from tools.generated import write_or_check  # noqa: E402
 
 PAGE = ROOT / "docs" / "clients.md"
 
@@ -51,14 +48,5 @@ def _reasons(title: str, column: str, kind: str, behaviours: Mapping[str, str], 
     return f"\n## {title}\n\n| client | behaviour | {column} |\n|---|---|---|\n{''.join(rows)}" if rows else ""
 
 
-def main(arguments: list[str]) -> int:
-    """Write the page, or check it; return the exit code."""
-    text = page(BEHAVIOURS, CLIENTS)
-    if arguments == ["--check"]:
-        return int(not PAGE.exists() or PAGE.read_text() != text)
-    PAGE.write_text(text)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(write_or_check(PAGE, page(BEHAVIOURS, CLIENTS), sys.argv[1:]))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from halfmoon.cli.shared.command_group import COMMANDS, load
+from tools.generated import write_or_check
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "commands.md"
 
@@ -106,13 +107,5 @@ def _kind(param: Any) -> str:
     return kinds.get(param.type.name.removesuffix(" range"), "TEXT")
 
 
-def main() -> None:
-    """Write the page, or with --check say whether it is stale."""
-    text = page()
-    if "--check" in sys.argv:
-        sys.exit(0 if PAGE.read_text() == text else f"{PAGE.name} is stale: run make docs")
-    PAGE.write_text(text)
-
-
 if __name__ == "__main__":
-    main()
+    sys.exit(write_or_check(PAGE, page(), sys.argv[1:]))

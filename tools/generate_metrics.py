@@ -1,7 +1,4 @@
-"""Writes ``docs/monitoring.md`` from the declarations of metrics, so that the page names what is there and nothing else.
-
-``python tools/generate_metrics.py`` writes the page; with ``--check`` it only says (exit code 1) whether it is stale.
-"""
+"""Generator of docs/monitoring.md from the declarations of metrics."""
 
 from __future__ import annotations
 
@@ -13,6 +10,7 @@ from halfmoon.metrics import Metric
 from halfmoon.nameserver.metrics import METRICS as OF_NAME_SERVERS
 from halfmoon.programs.exposition import of_process as figures_of_process
 from halfmoon.programs.monitoring import METRICS
+from tools.generated import write_or_check
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "monitoring.md"
 
@@ -111,17 +109,5 @@ def _table(metrics: list[Metric]) -> str:
     return "\n".join(rows) + "\n"
 
 
-def main(arguments: list[str]) -> int:
-    """Write the page, or check it."""
-    text = page()
-    if "--check" in arguments:
-        stale = not PAGE.exists() or PAGE.read_text() != text
-        if stale:
-            print("docs/monitoring.md is stale: run python tools/generate_metrics.py", file=sys.stderr)
-        return int(stale)
-    PAGE.write_text(text)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(write_or_check(PAGE, page(), sys.argv[1:]))

@@ -1,8 +1,4 @@
-"""Writes docs/mqadmin.md from the recorded comparison of Apache's admin tool against Apache's servers and against ours.
-
-``python tools/generate_mqadmin.py`` writes the page; ``python tools/generate_mqadmin.py --check`` only says whether it is stale
-(exit code 1). The record is tests/interop/mqadmin/result.json, which tests/interop/mqadmin writes with RECORD=1 and else checks.
-"""
+"""Generator of docs/mqadmin.md from tests/interop/mqadmin/result.json, which tests/interop/mqadmin writes with RECORD=1."""
 
 from __future__ import annotations
 
@@ -10,6 +6,8 @@ import json
 import re
 import sys
 from pathlib import Path
+
+from tools.generated import write_or_check
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "mqadmin.md"
@@ -66,14 +64,5 @@ def _why(entry: Entry) -> str:
     return f"**open**: {entry['reason']}" if entry["result"] == "open" else entry["reason"]
 
 
-def main(arguments: list[str]) -> int:
-    """Write the page, or check it; return the exit code."""
-    text = page(json.loads(RESULT.read_text()))
-    if arguments == ["--check"]:
-        return int(not PAGE.exists() or PAGE.read_text() != text)
-    PAGE.write_text(text)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(write_or_check(PAGE, page(json.loads(RESULT.read_text())), sys.argv[1:]))

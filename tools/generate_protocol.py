@@ -1,8 +1,4 @@
-"""Writes docs/protocol.md from the protocol table: every request, its fields and its reply. Run it after a change of the table.
-
-``python tools/generate_protocol.py`` writes the page; ``python tools/generate_protocol.py --check`` only says whether it is
-stale (exit code 1).
-"""
+"""Generator of docs/protocol.md from the protocol table: every request, its fields and its reply."""
 
 from __future__ import annotations
 
@@ -25,6 +21,7 @@ from halfmoon.runtime.files.disk import RealDisk
 from halfmoon.store.settings import StoreSettings
 from halfmoon.wire.refused import REFUSED
 from halfmoon.wire.table import REQUESTS, Header, RequestType
+from tools.generated import write_or_check
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "protocol.md"
 
@@ -155,16 +152,5 @@ def markdown(rows: Table) -> str:
     return "\n".join(lines) + "\n"
 
 
-def main(arguments: list[str]) -> int:
-    """Write the page, or with ``--check`` compare it; return the exit code."""
-    if arguments == ["--check"]:
-        if not PAGE.exists() or PAGE.read_text() != page():
-            print("docs/protocol.md is stale: run python tools/generate_protocol.py", file=sys.stderr)
-            return 1
-        return 0
-    PAGE.write_text(page())
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(write_or_check(PAGE, page(), sys.argv[1:]))

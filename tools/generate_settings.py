@@ -1,7 +1,4 @@
-"""Writes ``docs/settings.md`` from the settings classes, so that the page cannot say anything else than the code.
-
-``python tools/generate_settings.py`` writes the page; with ``--check`` it only says (exit code 1) whether it is stale.
-"""
+"""Generator of docs/settings.md from the settings classes."""
 
 from __future__ import annotations
 
@@ -18,6 +15,7 @@ from halfmoon.settings.http import HttpSettings
 from halfmoon.settings.java_keys import IGNORED, REFUSED
 from halfmoon.settings.tls import TlsSettings
 from halfmoon.store.settings import StoreSettings
+from tools.generated import write_or_check
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "settings.md"
 
@@ -129,17 +127,5 @@ def _table(lines: list[Described]) -> str:
     return "\n".join(rows) + "\n"
 
 
-def main(arguments: list[str]) -> int:
-    """Write the page, or check it."""
-    text = page()
-    if "--check" in arguments:
-        stale = not PAGE.exists() or PAGE.read_text() != text
-        if stale:
-            print("docs/settings.md is stale: run python tools/generate_settings.py", file=sys.stderr)
-        return int(stale)
-    PAGE.write_text(text)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(write_or_check(PAGE, page(), sys.argv[1:]))

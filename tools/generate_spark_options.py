@@ -1,7 +1,4 @@
-"""Writes the tables of options in ``docs/spark.md`` from the options of source and sink, so that the page has them all.
-
-``python tools/generate_spark_options.py`` writes the tables; with ``--check`` it only says (exit code 1) whether they are stale.
-"""
+"""Generator of the tables of options in docs/spark.md from the options of source and sink."""
 
 from __future__ import annotations
 
@@ -13,6 +10,7 @@ from typing import Any
 from halfmoon.spark.option_parsing import Measure
 from halfmoon.spark.sink.options import SinkOptions
 from halfmoon.spark.source.options import SourceOptions, names_of
+from tools.generated import write_or_check
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "spark.md"
 TABLES: dict[str, type[Any]] = {"source": SourceOptions, "sink": SinkOptions}
@@ -61,17 +59,5 @@ def _with_unit(value: int, units: dict[str, int]) -> str:
     return f"{value // factor:,} {unit}"
 
 
-def main(arguments: list[str]) -> int:
-    """Write the tables, or check them."""
-    before = PAGE.read_text()
-    text = page(before)
-    if "--check" in arguments:
-        if text != before:
-            print(f"docs/{PAGE.name} is stale: run python tools/generate_spark_options.py", file=sys.stderr)
-        return int(text != before)
-    PAGE.write_text(text)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(write_or_check(PAGE, page(PAGE.read_text()), sys.argv[1:]))

@@ -1,7 +1,4 @@
-"""Writes the blocking producers and consumers (`halfmoon.client.sync`) from the asyncio ones (`halfmoon.client.aio`).
-
-    python tools/generate_sync.py            write the file
-    python tools/generate_sync.py --check    exit with 1 when it is stale
+"""Generator of the blocking producers and consumers (`halfmoon.client.sync`) from the asyncio ones (`halfmoon.client.aio`).
 
 Every public method keeps its signature and docstring. A coroutine is run to its end on the background loop, those of `HERE` as far
 as possible in the caller's own thread, a plain function in the loop's thread; an asyncio.Future becomes a
@@ -15,6 +12,8 @@ import ast
 import subprocess
 import sys
 from pathlib import Path
+
+from tools.generated import write_or_check
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "halfmoon" / "client" / "aio.py"
@@ -163,16 +162,5 @@ def _formatted(text: str) -> str:
     return text
 
 
-def main(arguments: list[str]) -> int:
-    """Write or check the file; return the exit code."""
-    text = generate()
-    if "--check" not in arguments:
-        TARGET.write_text(text)
-    elif TARGET.read_text() != text:
-        print("client/sync.py is stale: run python tools/generate_sync.py", file=sys.stderr)
-        return 1
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(write_or_check(TARGET, generate(), sys.argv[1:]))

@@ -15,6 +15,7 @@ from halfmoon.client.core.ask import ask
 from halfmoon.client.core.produce.coordinator import coordinator
 from halfmoon.effects import Call, Op, gather, sleep, spawn
 from halfmoon.errors import BrokerError, NetworkError, UsageError
+from halfmoon.testing.cluster import Cluster
 from halfmoon.wire.bodies import ClusterInfo
 from halfmoon.wire.bodies.batches import BatchDecision, BatchPromise, BatchPromises, piece_checksum
 from halfmoon.wire.command import Command
@@ -33,7 +34,6 @@ from halfmoon.wire.headers.route import GetBrokerClusterInfo
 from halfmoon.wire.json import from_json, to_json
 from halfmoon.wire.record import encode_batch
 from simulation.batches.queries import Query
-from simulation.cluster import Cluster
 
 TIMEOUT_MS, TRIES = 2500, 5
 AGAIN = (2, 14)
@@ -66,8 +66,8 @@ class BatchDriver:
     def __init__(self, cluster: Cluster, query: Query, *, tidy: bool, coordinate: Coordinate = coordinator) -> None:
         query.lives += 1
         self.name = f"{query.id}.{query.lives}"
-        self._query, self._world, self._tidy = query, cluster.world, tidy
-        self._random: Random = cluster.world.split(f"driver {self.name}")
+        self._query, self._timeline, self._tidy = query, cluster.timeline, tidy
+        self._random: Random = cluster.timeline.split(f"driver {self.name}")
         self._driver = cluster.driver(self.name)
         self._cluster, self._coordinate = cluster, coordinate
         self.task = self._driver.start(self._run(), self.name)

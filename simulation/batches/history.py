@@ -21,11 +21,11 @@ from halfmoon.broker.batches.publishing import MESSAGES_A_TURN as ALL
 from halfmoon.broker.batches.records import SavedId
 from halfmoon.broker.broker import Broker
 from halfmoon.client.core.produce.coordinator import coordinator
+from halfmoon.testing.cluster import BrokerNode, Cluster
 from simulation.batches.checkers import End, check_batches, copies, left_behind, out_of_place, parked, sums_agree
 from simulation.batches.drivers import BatchDriver, Coordinate
 from simulation.batches.queries import LEVELS, QUEUES, SENDS, TOPIC, Query
 from simulation.batches.watch import Watch
-from simulation.cluster import BrokerNode, Cluster
 from simulation.faults import Faults
 from simulation.history import BROKER, FaultHistory
 from simulation.ledger import Ledger
@@ -57,13 +57,13 @@ class BatchFaults(Faults):
         self.kinds = sorted(set(self.kinds))
         self._drivers, self._start = drivers, start
         self._midway = False
-        cluster.world.watch(self._look)
+        cluster.timeline.watch(self._look)
 
     def driver(self) -> None:
         """Kill a query's driver with all its tasks, and start another one some time later."""
         number = self._random.randrange(len(self._drivers))
         self._drivers[number].kill()
-        self.cluster.world.note(self._drivers[number].name, "is killed")
+        self.cluster.timeline.note(self._drivers[number].name, "is killed")
         self._later((1, 1500), lambda: self._start(number))
 
     def join(self) -> None:
@@ -178,14 +178,14 @@ class _History(FaultHistory):
         ]
         self.drivers: list[BatchDriver] = []
         self.faults = BatchFaults(
-            cluster, ledger, cluster.world.split("faults"), self.drivers, self._start, brokers, kinds=kinds
+            cluster, ledger, cluster.timeline.split("faults"), self.drivers, self._start, brokers, kinds=kinds
         )  # fmt: skip
         self.watch = Watch(cluster)
 
     def mix(self, chance: Random, sends: tuple[str, ...] | None) -> None:
         """Say what queries send beside plain messages: all of ``sends``, or each what is drawn for it."""
         for query in self.queries:
-            query.seed, query.since_ms = self.cluster.world.seed, self.cluster.world.now
+            query.seed, query.since_ms = self.cluster.timeline.seed, self.cluster.timeline.now
             query.sends = tuple(way for way in SENDS if chance.random() < 0.5) if sends is None else sends
 
     def run(self, steps: int, end_ms: int = END_MS) -> list[str]:
@@ -197,7 +197,7 @@ class _History(FaultHistory):
         cluster.run(ms=50)
         self.strike(steps, (5, 900), 700)
         self._tidy = True
-        done = cluster.world.run_until(lambda: all(query.done + 1 >= query.target for query in self.queries), end_ms)
+        done = cluster.timeline.run_until(lambda: all(query.done + 1 >= query.target for query in self.queries), end_ms)
         cluster.run(ms=45_000 if done else 0)  # so long may an attempt wait, and what is told to the coordinator
         problems = list(self.messages.unexpected) if done else [*self.messages.unexpected, f"hangs: {self._why()}"]
         powers = Counter(fault.broker for fault in self.messages.faults if fault.kind == "power")
@@ -234,9 +234,9 @@ class _History(FaultHistory):
 
         def ended() -> None:
             if driver.task.error is not None:
-                self.cluster.world.note(driver.name, f"fails: {driver.task.error}")
+                self.cluster.timeline.note(driver.name, f"fails: {driver.task.error}")
             if self.drivers[number] is driver and query.done + 1 < query.target:
-                self.cluster.world.after(200, lambda: self._start(number) if self.drivers[number] is driver else None)
+                self.cluster.timeline.after(200, lambda: self._start(number) if self.drivers[number] is driver else None)
 
         driver.task.then(ended)
 

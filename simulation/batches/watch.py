@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from itertools import chain
 
+from halfmoon.testing.cluster import BrokerNode, Cluster
 from halfmoon.wire.record import decode_records
 from simulation.batches.queries import QUEUES, TOPIC, Query
-from simulation.cluster import BrokerNode, Cluster
 from simulation.ledger import Place
 
 Names = frozenset[str]
@@ -28,7 +28,7 @@ class Watch:
         self._sights: dict[tuple[Place, str], dict[Names, int]] = {}
         """What a queue showed of a batch, and when it did so first, in ms since the beginning."""
         self.looks = 0
-        cluster.world.watch(self._look)
+        cluster.timeline.watch(self._look)
 
     def _look(self) -> None:
         for broker in self._cluster.brokers:
@@ -57,7 +57,7 @@ class Watch:
                 there.setdefault(batch, set()).add(name)
                 touched.add(batch)
         for batch in touched:
-            self._sights.setdefault((place, batch), {}).setdefault(frozenset(there[batch]), self._cluster.world.elapsed_ms)
+            self._sights.setdefault((place, batch), {}).setdefault(frozenset(there[batch]), self._cluster.timeline.elapsed_ms)
 
     def problems(self, queries: list[Query]) -> list[str]:
         """Return which queues showed a batch in part, and when."""

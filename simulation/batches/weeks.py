@@ -16,11 +16,11 @@ from random import Random
 from typing import Any
 
 from halfmoon.broker.settings import BrokerSettings
+from halfmoon.testing.cluster import SMALL, Cluster
 from halfmoon.wire.bodies.batches import ONE_RUN
 from simulation.batches.checkers import copies
 from simulation.batches.drivers import BatchDriver
 from simulation.batches.queries import LEVELS, QUEUES, TOPIC, Query
-from simulation.cluster import SMALL, Cluster
 from simulation.history import History
 from simulation.ledger import Ledger
 from simulation.verdict import Verdict, judging
@@ -110,7 +110,7 @@ class _History(History):
         chance, number = self.chance, len(self.jobs)
         job = Query(
             f"job-{number}", self.plan.brokers, chance.randint(1, 2), chance.choice((2, 7)), chance.randint(1, 3),
-            chance.random() < 0.5, seed=self.cluster.world.seed,
+            chance.random() < 0.5, seed=self.cluster.timeline.seed,
         )  # fmt: skip
         self.jobs.append(job)
         self._finish(job)
@@ -141,12 +141,12 @@ class _History(History):
 
     def _ran(self, job: Query) -> bool:
         driver = BatchDriver(self.cluster, job, tidy=True)
-        if not self.cluster.world.run_until(lambda: driver.ended, RUN_MS):
+        if not self.cluster.timeline.run_until(lambda: driver.ended, RUN_MS):
             self.problems.append(f"hangs: {driver.name}")
             driver.kill()
             return False
         if driver.task.error is not None:
-            self.cluster.world.note(driver.name, f"fails: {driver.task.error}")
+            self.cluster.timeline.note(driver.name, f"fails: {driver.task.error}")
         return driver.task.error is None
 
     def _there(self, job: Query) -> Counter[str]:
@@ -161,7 +161,7 @@ class _History(History):
             for number in range(len(self.cluster.brokers))
             for _ in range(count)
         ]
-        self.cluster.world.run_until(lambda: all(task.done for task in sent), 30_000)
+        self.cluster.timeline.run_until(lambda: all(task.done for task in sent), 30_000)
 
     # ---------------------------------------------------------------- a week
 
@@ -181,20 +181,20 @@ class _History(History):
     def _crowded(self) -> None:
         broker = self.chance.choice(self.cluster.brokers)
         broker.disk.used_bytes = broker.disk.total_bytes * 80 // 100
-        self.cluster.world.note(broker.name, "has a disk of which 80% is used")
+        self.cluster.timeline.note(broker.name, "has a disk of which 80% is used")
         self.cluster.run(ms=3000)
         broker.disk.used_bytes = 0
 
     def _once(self) -> None:
-        self._finish(Query(f"{ONE_RUN}{self.cluster.world.elapsed_ms}", self.plan.brokers, 2, 2, 1, wandering=False))
+        self._finish(Query(f"{ONE_RUN}{self.cluster.timeline.elapsed_ms}", self.plan.brokers, 2, 2, 1, wandering=False))
 
     def _full(self) -> None:
         """A disk is so full that it takes nothing, until the log has let go of what nobody needs."""
         broker = self.chance.choice(self.cluster.brokers)
         broker.disk.used_bytes = broker.disk.total_bytes * 95 // 100
-        self.cluster.world.note(broker.name, "has a disk of which 95% is used")
+        self.cluster.timeline.note(broker.name, "has a disk of which 95% is used")
         end = broker.core.store.end_offset - 2 * SMALL["commit_log_file_bytes"]
-        if self.cluster.world.run_until(lambda: broker.core.store.min_offset >= end, MAKES_WAY_MS):
+        if self.cluster.timeline.run_until(lambda: broker.core.store.min_offset >= end, MAKES_WAY_MS):
             self.verdict.freed += 1
         else:
             pins = {pin.what: pin.needed_from() for pin in broker.core.store.maintenance.pins}

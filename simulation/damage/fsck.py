@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from halfmoon.store.check.fsck import Problem
+from halfmoon.testing.disk import SimDisk
 from halfmoon.wire.record import decode_record
 from simulation.damage.rebuild import walk_log
-from simulation.disk import SimDisk
 
 PROBLEMS_MAX = 5
 _BLANK_MAGIC = (-875286124).to_bytes(4, "big", signed=True)

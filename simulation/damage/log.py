@@ -15,9 +15,9 @@ from random import Random
 from typing import NamedTuple
 
 from halfmoon.model import UNIQ_KEY
+from halfmoon.testing.disk import SimDisk
 from halfmoon.wire.record import decode_record
 from simulation.damage.rebuild import walk_log
-from simulation.disk import SimDisk
 
 LOG, KEPT = "commitlog", "quarantine"
 TRIES = 50

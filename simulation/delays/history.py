@@ -17,16 +17,16 @@ from zlib import crc32
 from halfmoon.effects import Call, Now, Op, sleep
 from halfmoon.errors import NetworkError
 from halfmoon.model import UNIQ_KEY
+from halfmoon.testing.cluster import BrokerNode, Cluster
+from halfmoon.testing.requests import send_header
 from halfmoon.wire.headers.delay import RecallMessage
 from halfmoon.wire.headers.send import SendMessageReply, SendMessageV2
 from halfmoon.wire.record import decode_record
-from simulation.cluster import BrokerNode, Cluster
 from simulation.delays.checkers import DelayLedger, Delivered, Wish, check_delays
 from simulation.faults import HOUR_MS, Faults
 from simulation.history import BROKER, FaultHistory
 from simulation.ledger import Ledger
 from simulation.verdict import Verdict, judging
-from simulation.workload import send_header
 
 TOPIC, QUEUES, SENDERS = "later", 3, 4
 LEVELS, LEVELS_MS = "1s 2s 4s", (1000, 2000, 4000)
@@ -95,7 +95,7 @@ class _History(FaultHistory):
     def __init__(self, cluster: Cluster, ledger: DelayLedger, kinds: tuple[str, ...] | None) -> None:
         super().__init__(cluster, ledger.messages)
         self.ledger = ledger
-        self.faults = DelayFaults(cluster, ledger.messages, cluster.world.split("faults"), kinds=kinds)
+        self.faults = DelayFaults(cluster, ledger.messages, cluster.timeline.split("faults"), kinds=kinds)
 
     def run(self, steps: int) -> list[str]:
         cluster = self.cluster
@@ -106,7 +106,7 @@ class _History(FaultHistory):
         self.strike(steps, (20, 2500), 1300)
         self.plan.closing = True
         cluster.run(ms=TIMED_MS_MAX + 12_000)
-        self.ledger.ended_ms = cluster.world.now
+        self.ledger.ended_ms = cluster.timeline.now
         for place, queue in self.contents(self.places([TOPIC], QUEUES)).items():
             for offset, seen in sorted(queue.messages.items()):
                 message = decode_record(memoryview(seen.record))
@@ -124,7 +124,7 @@ class _History(FaultHistory):
 
     def _send(self, name: str) -> Op[None]:
         """Send messages one after the other, each again until it is acknowledged; recall some of them."""
-        random, number = self.cluster.world.split(f"sends {name}"), 0
+        random, number = self.cluster.timeline.split(f"sends {name}"), 0
         [address] = self.plan.brokers.values()
         while not self.plan.closing:
             body, unique = f"{name}/{number}".encode(), f"{name}-{number}"
@@ -153,7 +153,7 @@ class _History(FaultHistory):
             else:
                 if reply.code == 0:
                     wish.acked = True
-                    wish.acked_ms = self.cluster.world.now
+                    wish.acked_ms = self.cluster.timeline.now
                     answer: SendMessageReply = reply.header(SendMessageReply)
                     return answer.recall_handle
                 yield from sleep(random.randint(20, 600))

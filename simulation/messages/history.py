@@ -11,19 +11,20 @@ from random import Random
 from typing import Any
 
 from halfmoon.limits import CONNECTION_IDLE_MS
+from halfmoon.testing.cluster import Cluster
+from halfmoon.testing.driver import Task
+from halfmoon.testing.requests import QUEUES
 from halfmoon.wire.bodies import ClusterInfo, from_json
 from halfmoon.wire.codes import JSON, ROCKETMQ
 from halfmoon.wire.headers.offset import OffsetReply, QueryConsumerOffset
 from halfmoon.wire.headers.route import GetBrokerClusterInfo
-from simulation.cluster import Cluster
-from simulation.drive import Task
 from simulation.faults import REGISTER_MS, Faults
 from simulation.history import BROKER, STEPS, FaultHistory, changed, indexes_of
 from simulation.ledger import Contents, Ledger, Place
 from simulation.messages.checkers import check, routes_agree
 from simulation.messages.searches import searches_differ
 from simulation.verdict import Verdict, judging
-from simulation.workload import QUEUES, consumer, producer, puller
+from simulation.workload import consumer, producer, puller
 
 TOPICS = ("orders", "payments")
 GROUP = "consumers"
@@ -68,7 +69,7 @@ class _History(FaultHistory):
     def __init__(self, cluster: Cluster, ledger: Ledger, chance: Random, kinds: tuple[str, ...] | None) -> None:
         super().__init__(cluster, ledger)
         self.plan.on_seen = self.must_be_durable
-        self.faults = Faults(cluster, ledger, cluster.world.split("faults"), kinds=kinds)
+        self.faults = Faults(cluster, ledger, cluster.timeline.split("faults"), kinds=kinds)
         ledger.network_ms = NETWORK_MS[bool({"cut", "lose", "power"}.intersection(self.faults.kinds))]
         self._users: list[Task[Any]] = []
         self._chance = chance
@@ -100,7 +101,7 @@ class _History(FaultHistory):
     # ---------------------------------------------------------------- users
 
     def _start_users(self) -> None:
-        split, chance = self.cluster.world.split, self._chance
+        split, chance = self.cluster.timeline.split, self._chance
         for i in range(chance.randint(2, 4)):
             name, serialization = f"sender-{i}", chance.choice((JSON, ROCKETMQ))
             users = self.cluster.driver(name, serialization)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from halfmoon.errors import BadMessage
+from halfmoon.testing.cluster import Cluster
 from halfmoon.wire.command import Command
 from halfmoon.wire.headers.offset import GetEarliestMsgStoretime, GetEarliestMsgStoretimeReply, OffsetReply, SearchOffsetByTimestamp
 from halfmoon.wire.headers.pull import ViewMessageById
 from halfmoon.wire.record import decode_record
-from simulation.cluster import Cluster
 from simulation.ledger import Contents, Ledger, Place, Seen
 from simulation.workload import Plan
 

@@ -19,11 +19,11 @@ from halfmoon.client.core.instance import BEAT_PAUSE_MS
 from halfmoon.client.core.produce.selector import select_by_hash
 from halfmoon.effects import Op, sleep
 from halfmoon.model import ConsumeFrom, ConsumeStatus, Message, MessageQueue, SendResult, StoredMessage
-from simulation.clients import SimProducer, SimPushConsumer
-from simulation.cluster import BrokerNode, Cluster
+from halfmoon.testing.clients import SimProducer, SimPushConsumer
+from halfmoon.testing.cluster import BrokerNode, Cluster
+from halfmoon.testing.host import CoreHost, machine_clock
 from simulation.faults import HOUR_MS
 from simulation.history import BROKER
-from simulation.host import CoreHost, machine_clock
 from simulation.ledger import Ledger
 from simulation.members import Member, MemberHistory
 from simulation.messages.history import called_silent
@@ -121,7 +121,7 @@ class _History(MemberHistory["_Consumer"]):
         self.let_happen(steps, (100, 3_000))
         cluster.run(ms=1_000)
         self.plan.closing = True
-        cluster.world.run_until(self._all_consumed, 180_000)
+        cluster.timeline.run_until(self._all_consumed, 180_000)
         cluster.run(ms=500)
 
     def _all_consumed(self) -> bool:
@@ -170,7 +170,7 @@ class _History(MemberHistory["_Consumer"]):
 
     def upset(self, name: str) -> None:
         """Write down that a client, or a broker, has lost its locks."""
-        self.ledger.upset[name].append(self.cluster.world.now)
+        self.ledger.upset[name].append(self.cluster.timeline.now)
 
     def _set_a_clock(self) -> None:
         """Set the clock of a broker or consumer an hour forward, or one that is ahead an hour back."""
@@ -196,14 +196,14 @@ class _Consumer(Member):
 
     def __init__(self, history: _History, name: str) -> None:
         super().__init__(history.cluster, name)
-        self.history, world = history, history.cluster.world
-        self._random = world.split(f"listens {name}")
+        self.history, timeline = history, history.cluster.timeline
+        self._random = timeline.split(f"listens {name}")
         self._slow = self._random.random() < 0.3
         self.clock_ahead_ms = 0
-        world.note(name, "joins")
+        timeline.note(name, "joins")
         self.client = SimPushConsumer(
             history.cluster, TOPIC, self.listen, name=name, orderly=True, group=GROUP, consume_from=ConsumeFrom.FIRST_OFFSET,
-            suspend_queue_ms=50, consume_batch_max=1, clock=machine_clock(world, self).now, **CLIENT,
+            suspend_queue_ms=50, consume_batch_max=1, clock=machine_clock(timeline, self).now, **CLIENT,
         )  # fmt: skip
 
     @property
@@ -213,24 +213,24 @@ class _Consumer(Member):
 
     def listen(self, messages: list[StoredMessage]) -> Op[ConsumeStatus]:
         """Write the call down, take a while, say how it went."""
-        history, message, world = self.history, messages[0], self.cluster.world
+        history, message, timeline = self.history, messages[0], self.cluster.timeline
         owner, stored = history.locked_by(message.queue)
-        call = Call(world.now, self.id, message.queue, message.queue_offset, bytes(message.body), owner, stored)
+        call = Call(timeline.now, self.id, message.queue, message.queue_offset, bytes(message.body), owner, stored)
         history.ledger.calls.append(call)
         yield from sleep(self._random.randint(0, 500 if self._slow else 60))
         call.good = self._random.random() < 0.9
-        call.end_ms = world.now
+        call.end_ms = timeline.now
         return ConsumeStatus.CONSUME_SUCCESS if call.good else ConsumeStatus.RECONSUME_LATER
 
     def step_clock(self, ms: int) -> None:
         """Set its machine's clock forward, or back (below 0)."""
         self.clock_ahead_ms += ms
-        self.cluster.world.note(self.name, f"clock is set {abs(ms)} ms {'back' if ms < 0 else 'forward'}")
+        self.cluster.timeline.note(self.name, f"clock is set {abs(ms)} ms {'back' if ms < 0 else 'forward'}")
 
     def go(self, *, crash: bool) -> None:
         """Leave: cleanly, or as a killed process."""
         self.gone = True
-        self.cluster.world.note(self.name, "is killed" if crash else "leaves")
+        self.cluster.timeline.note(self.name, "is killed" if crash else "leaves")
         if crash:
             self.history.upset(self.id)
             self.end()
@@ -246,7 +246,7 @@ class _Consumer(Member):
     def cut(self, chance: Random) -> None:
         """Let nothing through between it and a broker for a while."""
         cluster, broker = self.cluster, chance.choice(self.cluster.brokers)
-        cluster.world.note(self.name, f"is cut off from {broker.name}")
-        self.history.ledger.cut_off[self.id].append(cluster.world.now)
+        cluster.timeline.note(self.name, f"is cut off from {broker.name}")
+        self.history.ledger.cut_off[self.id].append(cluster.timeline.now)
         cluster.network.cut(self.client.host, broker.host.host)
-        cluster.world.after(chance.randint(*CUT_MS), cluster.network.heal)
+        cluster.timeline.after(chance.randint(*CUT_MS), cluster.network.heal)

@@ -22,8 +22,8 @@ from halfmoon.client.core.consume.pull_consumer import PullConsumerCore
 from halfmoon.effects import Op, sleep
 from halfmoon.errors import HalfmoonError, NotRunning
 from halfmoon.model import ConsumeFrom, Message, MessageQueue, SendResult
-from simulation.clients import SimProducer, SimPullConsumer
-from simulation.cluster import BrokerNode, Cluster
+from halfmoon.testing.clients import SimProducer, SimPullConsumer
+from halfmoon.testing.cluster import BrokerNode, Cluster
 from simulation.history import BROKER
 from simulation.ledger import Ledger
 from simulation.members import Member, MemberHistory
@@ -125,7 +125,7 @@ class _History(MemberHistory["_Member"]):
         else:
             for _ in range(self.chance.randint(1, 2)):
                 self.join()
-        cluster.world.after(LOOK_MS, self._look)
+        cluster.timeline.after(LOOK_MS, self._look)
         self.let_happen(steps, (50, 2_500))
         cluster.run(ms=1_000)
         self.plan.closing = True
@@ -137,7 +137,7 @@ class _History(MemberHistory["_Member"]):
         """Let members go on until all is read, or nothing is any more: who takes its time has much before it."""
         read_one = True
         while read_one and (left := len(self.ledger.unread())):
-            read_one = self.cluster.world.run_until(lambda: len(self.ledger.unread()) < left, SETTLE_MS)
+            read_one = self.cluster.timeline.run_until(lambda: len(self.ledger.unread()) < left, SETTLE_MS)
 
     def _begin_at_the_end(self) -> None:
         """Have the group's first member begin while nothing is sent, so that everybody knows where that is."""
@@ -176,7 +176,7 @@ class _History(MemberHistory["_Member"]):
         put = broker.core.offsets.put
 
         def note(queue: MessageQueue) -> None:
-            self.progress[queue].append((self.cluster.world.now, self.stored(queue) or 0))
+            self.progress[queue].append((self.cluster.timeline.now, self.stored(queue) or 0))
 
         def watched(group: str, topic: str, queue_id: int, offset: int) -> None:
             put(group, topic, queue_id, offset)
@@ -195,7 +195,7 @@ class _History(MemberHistory["_Member"]):
         _, lowest = self.progress[queue][-1]
         for at_ms, offset in reversed(self.progress[queue]):
             lowest = min(lowest, offset)
-            if at_ms < self.cluster.world.now - LATELY_MS:
+            if at_ms < self.cluster.timeline.now - LATELY_MS:
                 break
         return lowest
 
@@ -204,10 +204,10 @@ class _History(MemberHistory["_Member"]):
         for broker in self.cluster.brokers:
             for queue in (MessageQueue(TOPIC, broker.name, i) for i in range(QUEUES)):
                 if (stored := self.stored(queue)) is not None:
-                    self.ledger.seen(queue, stored, self.cluster.world.now)
+                    self.ledger.seen(queue, stored, self.cluster.timeline.now)
         for member in self.members:
             member.look()
-        self.cluster.world.after(LOOK_MS, self._look)
+        self.cluster.timeline.after(LOOK_MS, self._look)
 
 
 class _Member(Member):
@@ -218,13 +218,13 @@ class _Member(Member):
     def __init__(self, history: _History, name: str) -> None:
         super().__init__(history.cluster, name)
         self.history, self._wants_to_seek, self._interrupted = history, False, False
-        self._random = history.cluster.world.split(f"works {name}")
+        self._random = history.cluster.timeline.split(f"works {name}")
         self._auto = self._random.random() < 0.7
         self._slow_ms = self._random.choice((5, 50, 800))
         self._in_hand: list[tuple[MessageQueue, int, Tenure]] = []
         self._done: dict[Tenure, int] = {}
         self._tenures: dict[HeldQueue, Tenure] = {}
-        history.cluster.world.note(name, f"joins, {'auto' if self._auto else 'own'} commit, {self._slow_ms} ms")
+        history.cluster.timeline.note(name, f"joins, {'auto' if self._auto else 'own'} commit, {self._slow_ms} ms")
         self.client = SimPullConsumer(
             history.cluster, TOPIC, expression=history.expression, name=name, make_core=history.make_core, group=GROUP,
             consume_from=history.consume_from, auto_commit=self._auto, auto_commit_ms=self._random.choice((1, 1_000)),
@@ -290,9 +290,9 @@ class _Member(Member):
             raise
         except HalfmoonError as exc:
             ledger.passed[queue] = passed
-            self.cluster.world.note(self.name, f"does not seek: {exc}")
+            self.cluster.timeline.note(self.name, f"does not seek: {exc}")
             return
-        self.cluster.world.note(self.name, f"seeks to {queue}@{offset}")
+        self.cluster.timeline.note(self.name, f"seeks to {queue}@{offset}")
         self._in_hand = [entry for entry in self._in_hand if entry[0] != queue]
         if (held := core.held.get(core.wire_queue(queue))) is not None:
             self._tenure(held).sought = offset
@@ -315,14 +315,14 @@ class _Member(Member):
     def go(self, *, crash: bool) -> None:
         """Leave, whatever the application does just now: by a close, or as a killed process."""
         self.gone = True
-        self.cluster.world.note(self.name, "is killed" if crash else "closes")
+        self.cluster.timeline.note(self.name, "is killed" if crash else "closes")
         if crash:
             self.end()
             return
         mine = [self._tenures[held] for held in self.client.core.held.values() if held in self._tenures]
 
         def later() -> None:
-            self.cluster.world.after(50, lambda: self._closed(mine))
+            self.cluster.timeline.after(50, lambda: self._closed(mine))
 
         self.client.stop().then(later)
 

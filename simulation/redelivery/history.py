@@ -16,9 +16,9 @@ from typing import Any
 
 from halfmoon.client.core.consume.listener import ConsumeContext
 from halfmoon.model import ConsumeFrom, ConsumeStatus, Message, SendResult, StoredMessage
+from halfmoon.testing.clients import SimProducer, SimPushConsumer
+from halfmoon.testing.cluster import Cluster
 from halfmoon.wire.record import decode_record
-from simulation.clients import SimProducer, SimPushConsumer
-from simulation.cluster import Cluster
 from simulation.faults import Faults
 from simulation.history import BROKER, FaultHistory
 from simulation.ledger import Ledger
@@ -83,10 +83,10 @@ class _History(FaultHistory):
     def __init__(self, cluster: Cluster, ledger: RedeliveryLedger, chance: Random, kinds: tuple[str, ...] | None) -> None:
         super().__init__(cluster, ledger.messages)
         self.ledger, self.chance = ledger, chance
-        self.faults = RedeliveryFaults(cluster, ledger.messages, cluster.world.split("faults"), kinds=kinds)
+        self.faults = RedeliveryFaults(cluster, ledger.messages, cluster.timeline.split("faults"), kinds=kinds)
         self.faults.replace_consumer = self._replace
         self.consumers: list[SimPushConsumer] = []
-        self._fails = cluster.world.split("fails")
+        self._fails = cluster.timeline.split("fails")
         self._number = 0
 
     def run(self, steps: int) -> list[str]:
@@ -104,8 +104,8 @@ class _History(FaultHistory):
         self.strike(steps, (20, 2000), 1200)
         self.plan.closing = True
         cluster.run(ms=3000)
-        if not cluster.world.run_until(self._settled, SETTLE_MS):
-            cluster.world.note("history", "not everything is settled")
+        if not cluster.timeline.run_until(self._settled, SETTLE_MS):
+            cluster.timeline.note("history", "not everything is settled")
         cluster.run(ms=2000)
         self.ledger.dead = self._dead()
         return check_redelivery(self.ledger)
@@ -124,7 +124,7 @@ class _History(FaultHistory):
     def _waiting(self) -> bool:
         """Whether a message may still come again: the last failure of one is so recent that its copy may be on its way."""
         last = max((one.at_ms for one in self.ledger.handed), default=0)
-        return self.cluster.world.now - last < max(LEVELS_MS) + 8_000
+        return self.cluster.timeline.now - last < max(LEVELS_MS) + 8_000
 
     # ---------------------------------------------------------------- users
 
@@ -134,7 +134,7 @@ class _History(FaultHistory):
         return Message(TOPIC, body)
 
     def _stored(self, message: Message, result: SendResult) -> None:
-        self.ledger.acked[message.body] = (self.cluster.world.now, result.queue.broker_name)
+        self.ledger.acked[message.body] = (self.cluster.timeline.now, result.queue.broker_name)
 
     def _join(self) -> None:
         self._number += 1
@@ -147,7 +147,7 @@ class _History(FaultHistory):
 
     def _replace(self) -> None:
         consumer = self.consumers.pop(self.chance.randrange(len(self.consumers)))
-        self.cluster.world.note(consumer.name, "is killed")
+        self.cluster.timeline.note(consumer.name, "is killed")
         consumer.kill()
         self.cluster.network.kill(consumer.host)
         self._join()
@@ -162,7 +162,7 @@ class _History(FaultHistory):
             context.reason = f"fails as {message.reconsume_times}"
         self.ledger.handed.append(
             Handed(
-                self.cluster.world.now, body, message.broker_name, message.offset_msg_id, "RETRY_TOPIC" in message.properties,
+                self.cluster.timeline.now, body, message.broker_name, message.offset_msg_id, "RETRY_TOPIC" in message.properties,
                 message.reconsume_times, message.store_ms, good, context.delay_level, context.reason or "",
             )
         )  # fmt: skip

@@ -21,11 +21,11 @@ from halfmoon.client.core.consume.push_consumer import PushConsumerCore
 from halfmoon.effects import Call, Op, sleep
 from halfmoon.errors import NetworkError
 from halfmoon.model import ConsumeFrom, MessageModel, MessageQueue, StoredMessage
+from halfmoon.testing.clients import SimPullConsumer, SimPushConsumer
+from halfmoon.testing.cluster import Cluster, topic_request
 from halfmoon.wire.headers.admin import CleanExpiredConsumequeue, CleanUnusedTopic, DeleteExpiredCommitlog
 from halfmoon.wire.headers.offset import OffsetReply, QueryConsumerOffset
 from halfmoon.wire.headers.topic import DeleteTopicInBroker
-from simulation.clients import SimPullConsumer, SimPushConsumer
-from simulation.cluster import Cluster, topic_request
 from simulation.history import BROKER
 from simulation.ledger import Ledger
 from simulation.verdict import Verdict, judging
@@ -174,7 +174,7 @@ class _History:
     def run(self, steps: int) -> None:
         self._make()
         self.members = [_Member(self.cluster, kind) for kind in self.who]
-        self.cluster.world.after(LOOK_MS, self._look)
+        self.cluster.timeline.after(LOOK_MS, self._look)
         count = self.chance.randint(3, 8)
         self._fill(count)
         self._settle()
@@ -249,7 +249,7 @@ class _History:
             for queue_id in range(QUEUES):
                 body = b"%d/%d/%d" % (self._deletions, queue_id, number)
                 sent = self.cluster.send(TOPIC, body, queue_id=queue_id)
-                self.cluster.world.run_until(lambda sent=sent: sent.done, 10_000)  # type: ignore[misc]
+                self.cluster.timeline.run_until(lambda sent=sent: sent.done, 10_000)  # type: ignore[misc]
                 self.queues.setdefault(queue_id, {})[sent.result().queue_offset] = body
                 self.verdict.acknowledged += 1
         self._clean()
@@ -259,7 +259,7 @@ class _History:
         return [(member.kind, body) for member in self.members for body in bodies if body not in member.given]
 
     def _settle(self) -> None:
-        self.cluster.world.run_until(lambda: not self._missing(), SETTLE_MS)
+        self.cluster.timeline.run_until(lambda: not self._missing(), SETTLE_MS)
         for kind, body in self._missing()[:10]:
             self.problems.append(f"lost: {body.decode()} was not given to {kind}")
 
@@ -280,4 +280,4 @@ class _History:
                 ahead = [body for offset, body in bodies.items() if offset < stored and body not in member.given]
                 if ahead and len(self.problems) < 20:
                     self.problems.append(f"ahead: {ahead[0].decode()} was not given to {member.kind} when {stored} was stored")
-        self.cluster.world.after(LOOK_MS, self._look)
+        self.cluster.timeline.after(LOOK_MS, self._look)

@@ -16,6 +16,8 @@ from random import Random
 from typing import Any
 
 from halfmoon.model import REPEAT, UNIQ_KEY
+from halfmoon.testing.cluster import Cluster, topic_request
+from halfmoon.testing.requests import send_header
 from halfmoon.wire.command import Command
 from halfmoon.wire.headers.offset import GetMaxOffset
 from halfmoon.wire.headers.send import SendMessageReply, SendMessageV2
@@ -23,11 +25,9 @@ from halfmoon.wire.headers.topic import DeleteTopicInBroker
 from halfmoon.wire.headers.transaction import EndTransaction
 from halfmoon.wire.ids import parse_offset_msg_id
 from halfmoon.wire.record import decode_records
-from simulation.cluster import Cluster, topic_request
 from simulation.history import BROKER
 from simulation.ledger import Ledger
 from simulation.verdict import Verdict, judging
-from simulation.workload import send_header
 
 TOPIC, EXPIRED, GROUP, QUEUES = "orders", "TRANS_CHECK_MAX_TIME_TOPIC", "payers", 2
 KINDS = ("kill",)
@@ -115,7 +115,7 @@ class _History:
     def _delete(self) -> None:
         self._look()
         assert self.cluster.request(self._node.address, DeleteTopicInBroker(topic=TOPIC)).code == 0
-        self.lives[-1].ended_ms = self.cluster.world.now
+        self.lives[-1].ended_ms = self.cluster.timeline.now
         self._pause(1500)
         if self._node.core.topics.get(TOPIC) is not None:
             self._problems.append("back: the deleted topic is there again")
@@ -129,7 +129,7 @@ class _History:
 
     def _send(self) -> None:
         """Send a message that waits, and one that is sent again under the id that it has in every life of the topic."""
-        now, life, number = self.cluster.world.now, len(self.lives), len(self.sent)
+        now, life, number = self.cluster.timeline.now, len(self.lives), len(self.sent)
         kind = self.chance.choice(("level", "timer", "half"))
         body, level, due_ms = (
             b"%d/%d/%s" % (life, number, kind.encode()),
@@ -150,7 +150,7 @@ class _History:
         self.sent[again] = _Sent(life, now)
 
     def _told(self, body: bytes, fields: dict[str, str]) -> SendMessageReply:
-        header = send_header(SendMessageV2, TOPIC, self.chance.randrange(QUEUES), self.cluster.world.now, fields)
+        header = send_header(SendMessageV2, TOPIC, self.chance.randrange(QUEUES), self.cluster.timeline.now, fields)
         reply = self._call(header, body)
         assert reply.code == 0, reply.remark
         told: SendMessageReply = reply.header(SendMessageReply)
@@ -158,7 +158,7 @@ class _History:
 
     def _call(self, header: Any, body: bytes = b"") -> Command:
         task = self.cluster.call(header, body)
-        self.cluster.world.run_until(lambda: task.done, 30_000)
+        self.cluster.timeline.run_until(lambda: task.done, 30_000)
         reply: Command = task.result()
         return reply
 
@@ -174,7 +174,7 @@ class _History:
             producer_group=GROUP, tran_state_table_offset=half.queue_offset, commit_or_rollback=COMMIT,
             commit_log_offset=parse_offset_msg_id(half.msg_id).physical_offset, msg_id="",
         ))  # fmt: skip
-        self.sent[body].due_ms = self.cluster.world.now
+        self.sent[body].due_ms = self.cluster.timeline.now
         if reply.code != (0 if is_there else GONE):
             self._problems.append(f"answer: the commit of {body.decode()} was answered {reply.code}: {reply.remark}")
 

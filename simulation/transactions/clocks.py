@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import NamedTuple
 
-from simulation.cluster import BrokerNode, Cluster
+from halfmoon.testing.cluster import BrokerNode, Cluster
 
 READ_MS = 40
 """How often a clock is read where the log does not grow."""
@@ -75,9 +75,9 @@ def read_clocks(cluster: Cluster) -> dict[str, BrokerClock]:
     def look() -> None:
         for broker in cluster.brokers:
             if broker.running:
-                _read(broker, clocks[broker.name].readings, cluster.world.now)
+                _read(broker, clocks[broker.name].readings, cluster.timeline.now)
 
-    cluster.world.watch(look)
+    cluster.timeline.watch(look)
     return clocks
 
 

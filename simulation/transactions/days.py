@@ -19,11 +19,11 @@ from halfmoon.effects import Call, Op
 from halfmoon.errors import HalfmoonError
 from halfmoon.model import LocalTransactionState, Message, StoredMessage
 from halfmoon.store.settings import StoreSettings
+from halfmoon.testing.clients import SimTransactionProducer
+from halfmoon.testing.cluster import Cluster
 from halfmoon.wire.codes import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from halfmoon.wire.headers.transaction import EndTransaction
 from halfmoon.wire.ids import parse_offset_msg_id
-from simulation.clients import SimTransactionProducer
-from simulation.cluster import Cluster
 from simulation.ledger import Ledger
 from simulation.transactions.log import COMMITTED, EXPIRED, ROLLED_BACK, ExpiredRecord, TxLog, read_log
 from simulation.verdict import Verdict, judging
@@ -139,7 +139,7 @@ class _History:
     def run(self, each: int, kills: int) -> None:
         """Run from the first half message to an hour and more after the last expired."""
         made = self.cluster.create_topic(TOPIC, queues=1)
-        assert self.cluster.world.run_until(lambda: made.done, 30_000)
+        assert self.cluster.timeline.run_until(lambda: made.done, 30_000)
         self.cluster.run(ms=2000)
         steps: list[tuple[int, Callable[[], None]]] = []
         for number in range(each):
@@ -147,23 +147,23 @@ class _History:
                 key = f"{fate}-{number}"
                 self._store(key, fate)
                 if hour is not None:
-                    at_ms = self.cluster.world.now + int(hour * HOUR_MS)
+                    at_ms = self.cluster.timeline.now + int(hour * HOUR_MS)
                     steps.append((at_ms, lambda key=key, committed=committed: self._decide(key, committed)))  # type: ignore[misc]
-        begin_ms = self.cluster.world.now
+        begin_ms = self.cluster.timeline.now
         for number in range(kills):
             at_ms = begin_ms + self.chance.randint(1, (HOURS - 2) * HOUR_MS)
             steps.append((at_ms, self._kill_broker if number % 2 else self._kill_producer))
         for at_ms, step in sorted(steps, key=lambda entry: entry[0]):
-            self.cluster.run(ms=max(0, at_ms - self.cluster.world.now))
+            self.cluster.run(ms=max(0, at_ms - self.cluster.timeline.now))
             step()
         self.cluster.run(ms=5 * INTERVAL_MS)
 
     def _store(self, key: str, fate: str) -> None:
         stored = self.cluster.driver(key).start(self._storing(key), key)
-        assert self.cluster.world.run_until(lambda: stored.done, 10_000), f"{key} is not stored"
+        assert self.cluster.timeline.run_until(lambda: stored.done, 10_000), f"{key} is not stored"
         if stored.error is not None:
             raise stored.error
-        self.ledger.fates[key], self.ledger.stored_ms[key] = fate, self.cluster.world.now
+        self.ledger.fates[key], self.ledger.stored_ms[key] = fate, self.cluster.timeline.now
 
     def _storing(self, key: str) -> Op[None]:
         core = self._producer.transactions
@@ -183,7 +183,7 @@ class _History:
         request.commit_or_rollback = TRANSACTION_COMMIT if committed else TRANSACTION_ROLLBACK
         for _ in range(2):
             ended = self.cluster.driver(f"{key} ends").start(self._ending(request), key)
-            self.cluster.world.run_until(lambda ended=ended: ended.done, 10_000)  # type: ignore[misc]
+            self.cluster.timeline.run_until(lambda ended=ended: ended.done, 10_000)  # type: ignore[misc]
             self.ledger.answers[key] = ended.result() if ended.done and ended.error is None else -1
 
     def _ending(self, request: EndTransaction) -> Op[int]:

@@ -11,7 +11,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from simulation.cluster import BrokerNode, Cluster
+from halfmoon.testing.cluster import BrokerNode, Cluster
 from simulation.faults import HOUR_MS, REGISTER_MS, Faults
 from simulation.transactions.ledger import Trouble, TxLedger
 from simulation.transactions.log import EXPIRED_TOPIC
@@ -54,7 +54,7 @@ class TxFaults(Faults):
         kinds: tuple[str, ...] | None = None,
     ) -> None:
         super().__init__(cluster, ledger.messages, random, kinds=kinds)
-        if kinds is None and (more := cluster.world.split("more faults")).random() < 0.4:
+        if kinds is None and (more := cluster.timeline.split("more faults")).random() < 0.4:
             self.kinds.append(more.choice(self.ALSO))
         self.kinds = sorted(set(self.kinds))
         self.away: set[str] = set()
@@ -72,7 +72,7 @@ class TxFaults(Faults):
     def _later(self, between_ms: tuple[int, int], action: Callable[[], None]) -> None:
         delay_ms = self._random.randint(*between_ms)
         self._trouble(delay_ms, "until it is mended")
-        self.cluster.world.after(delay_ms, action)
+        self.cluster.timeline.after(delay_ms, action)
 
     def _restart(self, broker: BrokerNode, tries: int = 20) -> None:
         lives = broker.host.lives
@@ -96,7 +96,7 @@ class TxFaults(Faults):
         self._trouble(REGISTER_MS, "a name server without brokers")
 
     def _trouble(self, ms: int, what: str) -> None:
-        now = self.cluster.world.now
+        now = self.cluster.timeline.now
         self._tx.troubles.append(Trouble(now, now + ms, what))
 
     # ---------------------------------------------------------------- producers
@@ -114,7 +114,7 @@ class TxFaults(Faults):
         if not groups:
             return
         group = self._random.choice(groups)
-        self.cluster.world.note("producers", f"of {group} are all gone")
+        self.cluster.timeline.note("producers", f"of {group} are all gone")
         self.away.add(group)
         for producer in [producer for producer in self._producers if producer.group == group]:
             self._kill(producer)
@@ -122,7 +122,7 @@ class TxFaults(Faults):
         self._later((budget_ms, budget_ms + 2000), partial(self._return, group))
 
     def _kill(self, producer: Producer) -> None:
-        self.cluster.world.note(producer.name, "is killed")
+        self.cluster.timeline.note(producer.name, "is killed")
         self._producers.remove(producer)
         host = producer.client.host
         unheard = any(self.cluster.network.apart(host, broker.host.host) for broker in self.cluster.brokers)
@@ -150,7 +150,7 @@ class TxFaults(Faults):
         if self._producers:
             found = self._random.choice(self._producers)
             found.clock_ahead_ms += self._random.choice((-80 * HOUR_MS, -60_000, -1, 1000, 60_000, 80 * HOUR_MS))
-            self.cluster.world.note(found.name, f"its clock is {found.clock_ahead_ms} ms ahead")
+            self.cluster.timeline.note(found.name, f"its clock is {found.clock_ahead_ms} ms ahead")
 
     # ---------------------------------------------------------------- brokers
 
@@ -200,7 +200,7 @@ class TxFaults(Faults):
             for name in broker.disk.list(path):
                 broker.disk.remove(f"{path}/{name}")
             broker.disk.remove(path)
-        self.cluster.world.note(broker.name, "has lost files of its transaction index")
+        self.cluster.timeline.note(broker.name, "has lost files of its transaction index")
         self._later((10, 500), partial(self._restart, broker))
 
     def full_disk(self) -> None:
@@ -212,7 +212,9 @@ class TxFaults(Faults):
         """Let a broker's disk be so full for a while that log files go before their time, or that it refuses writes."""
         broker = self._random.choice(self.cluster.brokers)
         broker.disk.used_bytes = broker.disk.total_bytes * self._random.choice((80, 88, 88, 95)) // 100
-        self.cluster.world.note(broker.name, f"has a disk of which {broker.disk.used_bytes / broker.disk.total_bytes:.0%} is used")
+        self.cluster.timeline.note(
+            broker.name, f"has a disk of which {broker.disk.used_bytes / broker.disk.total_bytes:.0%} is used"
+        )
         self._tx.crowded.add(broker.name)
         self._later((500, 4000), partial(setattr, broker.disk, "used_bytes", 0))
 

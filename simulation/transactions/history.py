@@ -11,8 +11,8 @@ from itertools import count
 from random import Random
 from typing import Any
 
-from simulation.cluster import SMALL, BrokerNode, Cluster
-from simulation.drive import Task
+from halfmoon.testing.cluster import SMALL, BrokerNode, Cluster
+from halfmoon.testing.driver import Task
 from simulation.history import BROKER, STEPS, FaultHistory, changed, indexes_of
 from simulation.ledger import Ledger
 from simulation.messages.checkers import offsets_unique_and_dense, reads_stable
@@ -127,7 +127,7 @@ class _History(FaultHistory):
         self.producers: list[Producer] = []
         self._numbers, self._chance = count(1), chance
         self.faults: TxFaults = TxFaults(
-            cluster, ledger, cluster.world.split("faults"), self.producers, self._start_producer, topics=TOPICS, kinds=kinds
+            cluster, ledger, cluster.timeline.split("faults"), self.producers, self._start_producer, topics=TOPICS, kinds=kinds
         )
         self.faults.on_start = self._on_start
         if set(self.faults.kinds).intersection(TxFaults.CLOCKS):
@@ -171,7 +171,7 @@ class _History(FaultHistory):
                 name = f"{group}.{next(self._numbers)}"
                 self.producers.append(Producer(self.cluster, self.transactions, group, name, lanes=0))
         for i, place in enumerate(self.places(TOPICS, QUEUES)):
-            reader = puller(self.plan, place, self.cluster.world.split(f"reader {i}"))
+            reader = puller(self.plan, place, self.cluster.timeline.split(f"reader {i}"))
             self._readers.append(self.cluster.driver(f"reader-{i}").start(reader, f"reader-{i}"))
 
     def _start_producer(self, group: str) -> None:

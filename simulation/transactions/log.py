@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, cast
 
 from halfmoon.model import StoredMessage, java_hash
 from halfmoon.ports import Disk
+from halfmoon.testing.disk import SimDisk, SimFile
 from halfmoon.wire.record import decode_record
 from simulation.damage.rebuild import walk_log
-from simulation.disk import SimDisk, SimFile
 from simulation.transactions.producers import key_of
 
 HALF_TOPIC, OP_TOPIC, EXPIRED_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"

@@ -15,8 +15,8 @@ from typing import Any
 
 from halfmoon.effects import Op
 from halfmoon.model import LocalTransactionState, Message, StoredMessage
-from simulation.clients import SimTransactionProducer
-from simulation.cluster import Cluster
+from halfmoon.testing.clients import SimTransactionProducer
+from halfmoon.testing.cluster import Cluster
 from simulation.ledger import Ledger
 from simulation.transactions.log import COMMITTED, ROLLED_BACK, TxLog, read_log
 from simulation.verdict import Verdict, judging
@@ -102,9 +102,9 @@ class _History:
 
     def run(self, kills: int) -> None:
         """Run until everything is decided, or much longer than that may take."""
-        cluster, world = self.cluster, self.cluster.world
+        cluster, timeline = self.cluster, self.cluster.timeline
         made = cluster.create_topic(TOPIC, queues=1)
-        assert world.run_until(lambda: made.done, 30_000)
+        assert timeline.run_until(lambda: made.done, 30_000)
         cluster.run(ms=SETTLE_MS)
         senders = [self._knowing, *self._others]
         for number in range(HALVES):
@@ -115,9 +115,9 @@ class _History:
             self._kill_broker() if self.chance.random() < 0.4 else self._kill_member()
         cluster.run(ms=2 * CHECKS_MAX * INTERVAL_MS)
         self._knowing = self._member(TOPIC)
-        self.ledger.known_ms = world.now
-        world.run_until(lambda: not cluster.brokers[0].core.transactions.index.pending_count, 20 * SETTLE_MS)
-        self.ledger.settled_ms = world.now
+        self.ledger.known_ms = timeline.now
+        timeline.run_until(lambda: not cluster.brokers[0].core.transactions.index.pending_count, 20 * SETTLE_MS)
+        self.ledger.settled_ms = timeline.now
 
     def _store(self, key: str, member: SimTransactionProducer) -> None:
         committed = self.chance.random() < 0.7
@@ -128,7 +128,7 @@ class _History:
             core.leave((yield from core.store(Message(TOPIC, f"{key}|".encode(), keys=(key,)))))
 
         stored = self.cluster.driver(key).start(storing(), key)
-        assert self.cluster.world.run_until(lambda: stored.done, 10_000), f"{key} is not stored"
+        assert self.cluster.timeline.run_until(lambda: stored.done, 10_000), f"{key} is not stored"
         if stored.error is not None:
             raise stored.error
 

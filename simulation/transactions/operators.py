@@ -14,6 +14,9 @@ from typing import Any
 from halfmoon.effects import Call, Op, sleep
 from halfmoon.errors import NetworkError
 from halfmoon.model import StoredMessage
+from halfmoon.testing.cluster import BrokerNode, Cluster
+from halfmoon.testing.driver import Task
+from halfmoon.testing.requests import messages_of, pull_request
 from halfmoon.wire.bodies import PendingTransactions, Transaction, TransactionStats, from_json
 from halfmoon.wire.command import Command
 from halfmoon.wire.headers.pull import PullMessageReply
@@ -25,12 +28,9 @@ from halfmoon.wire.headers.transaction import (
     ListPendingTransactions,
     ResumeCheckHalfMessage,
 )
-from simulation.cluster import BrokerNode, Cluster
-from simulation.drive import Task
 from simulation.transactions.ledger import Decision, DecisionByHand, Resume, Shown, TxLedger
 from simulation.transactions.log import EXPIRED_TOPIC
 from simulation.transactions.producers import TxPlan, key_of
-from simulation.workload import messages_of, pull_request
 
 DEEDS = {"look": 2, "figures": 1, "ask": 1, "decide": 3, "contradict": 1, "resume": 4}
 """What an operator does, and how often."""
@@ -45,7 +45,7 @@ class Operator:
 
     def __init__(self, cluster: Cluster, plan: TxPlan, name: str) -> None:
         self.name, self._plan, self._brokers, self._driver = name, plan, cluster.brokers, cluster.driver(name)
-        self._random: Random = cluster.world.split(f"operator {name}")
+        self._random: Random = cluster.timeline.split(f"operator {name}")
         self._deeds = 0
         self.task: Task[None] = self._driver.start(self._work(), name)
 

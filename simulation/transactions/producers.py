@@ -18,11 +18,11 @@ from halfmoon.client.core.produce.transaction import StoredHalf
 from halfmoon.effects import Call, Gather, Op, Tell, sleep
 from halfmoon.errors import HalfmoonError, NetworkError, SendFailed
 from halfmoon.model import LocalTransactionState, Message, SendResult, SendStatus, StoredMessage
+from halfmoon.testing.clients import SimTransactionProducer
+from halfmoon.testing.cluster import Cluster
 from halfmoon.wire.codes import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from halfmoon.wire.headers.transaction import EndTransaction
 from halfmoon.wire.ids import parse_offset_msg_id
-from simulation.clients import SimTransactionProducer
-from simulation.cluster import Cluster
 from simulation.transactions.ledger import Check, Database, Decision, Half, ProducerLife, Resume, TxLedger
 
 FATES = {
@@ -71,7 +71,7 @@ class Producer:
 
     def __init__(self, cluster: Cluster, plan: TxPlan, group: str, name: str, *, lanes: int, clock_ahead_ms: int = 0) -> None:
         self.group, self.name, self.clock_ahead_ms, self.lanes = group, name, clock_ahead_ms, lanes
-        self._plan, self._random = plan, cluster.world.split(f"producer {name}")
+        self._plan, self._random = plan, cluster.timeline.split(f"producer {name}")
         self._broker_names = {broker.address: broker.name for broker in cluster.brokers}
         self.database: Database = plan.ledger.databases.setdefault(group, Database())
         self._number = 0

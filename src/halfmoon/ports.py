@@ -1,6 +1,6 @@
 """What a runtime gives to the pure parts: a disk, and the shape of a core that it can run.
 
-`Disk` and `File` are implemented by `halfmoon.runtime.files.disk` (real files) and `simulation.disk` (torn and lost writes).
+`Disk` and `File` are implemented by `halfmoon.runtime.files.disk` (real files) and `halfmoon.testing.disk` (torn and lost writes).
 All paths are relative to the store's directory, with ``/`` between parts; they are made of numbers and checked names only.
 Reads and writes are copies to and from memory (the page cache) and do not wait; only methods that say so wait for the device.
 """

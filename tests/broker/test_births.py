@@ -8,6 +8,7 @@ import pytest
 
 from halfmoon.broker.names import EXPIRED_TOPIC, OP_TOPIC
 from halfmoon.model import REPEAT
+from halfmoon.testing.disk import SimDisk
 from halfmoon.wire.command import Command, encode
 from halfmoon.wire.headers.delay import RecallMessage
 from halfmoon.wire.headers.pull import QueryMessage, ViewMessageById
@@ -17,7 +18,6 @@ from halfmoon.wire.headers.transaction import ResumeCheckHalfMessage
 from halfmoon.wire.ids import parse_offset_msg_id
 from halfmoon.wire.record import decode_records
 from halfmoon.wire.table import REQUESTS
-from simulation.disk import SimDisk
 from tests.broker.half import COMMIT, ROLLBACK, end, prepare, stored
 from tests.broker.talk import Talk
 

@@ -7,10 +7,10 @@ from random import Random
 import pytest
 
 from halfmoon.ports import DiskUsage
+from halfmoon.testing.disk import SimDisk
 from halfmoon.wire.bodies.batches import ONE_RUN
 from halfmoon.wire.headers.delay import RecallMessage
 from halfmoon.wire.headers.send import SendMessageReply
-from simulation.disk import SimDisk
 from tests.broker.batch import Driver
 from tests.broker.half import CHECKS, COMMIT, ROLLBACK, end, prepare
 from tests.broker.talk import START_MS

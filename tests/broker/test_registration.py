@@ -14,12 +14,12 @@ from halfmoon.errors import BrokerError, RequestTimeout
 from halfmoon.nameserver.nameserver import NameServer
 from halfmoon.nameserver.settings import NameServerSettings
 from halfmoon.settings import overwrite
+from halfmoon.testing.driver import Calls, Driver, Task
+from halfmoon.testing.host import CoreHost
+from halfmoon.testing.network import Network
+from halfmoon.testing.timeline import Timeline
 from halfmoon.wire.bodies import DataVersion, TopicConfig, TopicConfigTable
 from halfmoon.wire.command import Command
-from simulation.drive import Calls, Driver, Task
-from simulation.host import CoreHost
-from simulation.network import Network
-from simulation.world import World
 
 ADDRESS = "10.0.0.1:10911"
 
@@ -28,9 +28,9 @@ class Scene:
     """Name servers, and one broker's registration with them."""
 
     def __init__(self, name_servers: int = 1, **settings: Any) -> None:
-        self.world = World(7)
-        self.network = Network(self.world)
-        self.hosts = [CoreHost(self.world, self.network, f"10.0.1.{i}", [9876], f"ns-{i}") for i in range(1, name_servers + 1)]
+        self.timeline = Timeline(7)
+        self.network = Network(self.timeline)
+        self.hosts = [CoreHost(self.timeline, self.network, f"10.0.1.{i}", [9876], f"ns-{i}") for i in range(1, name_servers + 1)]
         for host in self.hosts:
             self.boot(host)
         self.table = TopicConfigTable(DataVersion(1, 5), {"t": topic("t")})
@@ -38,8 +38,8 @@ class Scene:
         addresses = ";".join(host.address for host in self.hosts)
         self.settings = BrokerSettings(nameserver=addresses, **settings)
         self.registration = Registration(self.settings, ADDRESS, "10.0.0.1:10912", lambda: self.table, self.replies.append)
-        self.calls = Calls(self.world, self.network, "10.0.0.1", lost=self.registration.disconnected)
-        self.driver = Driver(self.world, self.calls, lambda: self.world.now, "broker")
+        self.calls = Calls(self.timeline, self.network, "10.0.0.1", lost=self.registration.disconnected)
+        self.driver = Driver(self.timeline, self.calls, lambda: self.timeline.now, "broker")
 
     def boot(self, host: CoreHost) -> None:
         host.boot(lambda now: NameServer(NameServerSettings(), now=now))
@@ -54,7 +54,7 @@ class Scene:
 
     def run(self, operation: Any, within_ms: int = 10_000) -> Any:
         task: Task[Any] = self.driver.start(operation)
-        assert self.world.run_until(lambda: task.done, within_ms)
+        assert self.timeline.run_until(lambda: task.done, within_ms)
         return task.result()
 
     def add_topic(self, name: str) -> None:
@@ -73,7 +73,7 @@ def topic(name: str) -> TopicConfig:
 def test_a_broker_registers_with_every_name_server_at_once() -> None:
     scene = Scene(name_servers=3)
     scene.keep()
-    scene.world.run(50)
+    scene.timeline.run(50)
     assert [scene.knows(index=index) for index in range(3)] == [True, True, True]
     assert scene.registration.registered == scene.registration.name_servers
     (group,) = scene.core().routes.groups()
@@ -85,52 +85,52 @@ def test_a_broker_stays_known_by_registering_each_period(settings: dict[str, Any
     scene = Scene(**settings)
     scene.keep()
     for _ in range(20):
-        scene.world.run(30_000)
+        scene.timeline.run(30_000)
         assert scene.knows()
 
 
 def test_a_shorter_period_counts_from_the_last_registration_on() -> None:
     scene = Scene(register_ms=60_000, force_register=True)
     scene.keep()
-    scene.world.run(25_000)
+    scene.timeline.run(25_000)
     scene.replies.clear()
     overwrite(scene.settings, replace(scene.settings, register_ms=10_000))
     scene.registration.settings_changed()
-    scene.world.run(100)
+    scene.timeline.run(100)
     assert len(scene.replies) == 1
-    scene.world.run(20_000)
+    scene.timeline.run(20_000)
     assert len(scene.replies) == 3
 
 
 def test_a_new_topic_is_announced_at_once() -> None:
     scene = Scene()
     scene.keep()
-    scene.world.run(5_000)
+    scene.timeline.run(5_000)
     scene.add_topic("new")
-    scene.world.run(10)
+    scene.timeline.run(10)
     assert scene.knows("new")
 
 
 def test_a_burst_of_new_topics_is_announced_in_few_tables_and_completely() -> None:
     scene = Scene()
     scene.keep()
-    scene.world.run(5_000)
+    scene.timeline.run(5_000)
     sent: list[str] = []
     for index in range(100):
         scene.add_topic(f"new{index}")
-        scene.world.run(2)
+        scene.timeline.run(2)
         sent = [name for name in scene.table.topic_config_table if scene.knows(name)]
     assert len(sent) < 101
-    scene.world.run(250)
+    scene.timeline.run(250)
     assert all(scene.knows(name) for name in scene.table.topic_config_table)
 
 
 def test_a_topic_that_appears_while_a_registration_is_under_way_is_not_forgotten() -> None:
     scene = Scene()
     scene.keep()
-    scene.world.run_until(lambda: scene.calls is not None and scene.knows(), 1_000)  # arrived, its answer still on the way
+    scene.timeline.run_until(lambda: scene.calls is not None and scene.knows(), 1_000)  # arrived, its answer still on the way
     scene.add_topic("late")
-    scene.world.run(50)
+    scene.timeline.run(50)
     assert scene.knows("late")
 
 
@@ -138,11 +138,11 @@ def test_a_dead_name_server_delays_no_other_and_is_registered_with_soon_after_it
     scene = Scene(name_servers=2)
     scene.hosts[0].kill()
     scene.keep()
-    scene.world.run(100)
+    scene.timeline.run(100)
     assert scene.knows(index=1)
     assert scene.registration.registered == [scene.hosts[1].address]
     scene.boot(scene.hosts[0])
-    scene.world.run(1_000)
+    scene.timeline.run(1_000)
     assert scene.knows(index=0)
     assert scene.registration.registered == scene.registration.name_servers
 
@@ -152,12 +152,12 @@ def test_a_dead_name_server_delays_no_other_and_is_registered_with_soon_after_it
 def test_a_restarted_name_server_knows_the_broker_again_within_a_second(force: bool, down_ms: int) -> None:
     scene = Scene(force_register=force)
     scene.keep()
-    scene.world.run(5_000)
+    scene.timeline.run(5_000)
     scene.hosts[0].kill()
-    scene.world.run(down_ms)
+    scene.timeline.run(down_ms)
     scene.boot(scene.hosts[0])
     assert not scene.knows()
-    scene.world.run(1_000)
+    scene.timeline.run(1_000)
     assert scene.knows()
     assert scene.registration.registered == scene.registration.name_servers
 
@@ -165,36 +165,36 @@ def test_a_restarted_name_server_knows_the_broker_again_within_a_second(force: b
 def test_a_lost_connection_alone_is_enough_to_register_again_within_a_second() -> None:
     scene = Scene(force_register=False)
     scene.keep()
-    scene.world.run(5_000)
+    scene.timeline.run(5_000)
     (end,) = scene.network.connections("10.0.0.1")
     scene.network.lose(end)
-    assert scene.world.run_until(lambda: not scene.knows(), 100)
-    scene.world.run(1_000)
+    assert scene.timeline.run_until(lambda: not scene.knows(), 100)
+    scene.timeline.run(1_000)
     assert scene.knows()
 
 
 def test_a_name_server_that_hangs_up_after_each_registration_is_not_asked_in_a_circle() -> None:
     scene = Scene()
     scene.keep()
-    scene.world.run(5_000)
+    scene.timeline.run(5_000)
     scene.replies.clear()
     for _ in range(10_000):
         for end in scene.network.connections("10.0.0.1"):
             scene.network.lose(end)
-        scene.world.run(1)
+        scene.timeline.run(1)
     assert len(scene.replies) <= 20
 
 
 def test_an_announcement_that_was_lost_is_made_good_by_the_next() -> None:
     scene = Scene()
     scene.keep()
-    scene.world.run(5_000)
+    scene.timeline.run(5_000)
     scene.network.cut("10.0.0.1", "10.0.1.1")
     scene.add_topic("lost")
-    scene.world.run(1_000)
+    scene.timeline.run(1_000)
     scene.network.heal()
     scene.add_topic("next")
-    scene.world.run(40_000)
+    scene.timeline.run(40_000)
     assert scene.knows("lost")
     assert scene.knows("next")
 
@@ -202,22 +202,22 @@ def test_an_announcement_that_was_lost_is_made_good_by_the_next() -> None:
 def test_that_a_name_server_is_gone_is_said_once_however_many_topics_are_new(caplog: pytest.LogCaptureFixture) -> None:
     scene = Scene()
     scene.keep()
-    scene.world.run(5_000)
+    scene.timeline.run(5_000)
     scene.hosts[0].kill()
     for index in range(20):
         scene.add_topic(f"new{index}")
-        scene.world.run(500)
+        scene.timeline.run(500)
     assert [record.levelname for record in caplog.records].count("WARNING") == 1
 
 
 def test_leaving_unregisters_everywhere_and_ends_the_loops() -> None:
     scene = Scene(name_servers=2)
     kept = scene.driver.start(scene.registration.keep(), "register")
-    scene.world.run(100)
+    scene.timeline.run(100)
     scene.hosts[1].kill()
     scene.run(scene.registration.leave())
     assert not scene.knows()
-    scene.world.run(4_000)
+    scene.timeline.run(4_000)
     assert kept.done
     assert not scene.knows()
 
@@ -236,12 +236,12 @@ def test_only_the_first_name_server_that_answers_is_listened_to() -> None:
     scene.core(0).values.put("ORDER_TOPIC_CONFIG", "t", "first")
     scene.core(1).values.put("ORDER_TOPIC_CONFIG", "t", "second")
     scene.keep()
-    scene.world.run(10_000)
+    scene.timeline.run(10_000)
     scene.replies.clear()
-    scene.world.run(60_000)
+    scene.timeline.run(60_000)
     assert {reply.order_topics["t"] for reply in scene.replies} == {"first"}
     scene.hosts[0].kill()
-    scene.world.run(65_000)
+    scene.timeline.run(65_000)
     assert scene.replies[-1].order_topics["t"] == "second"
 
 
@@ -251,7 +251,7 @@ def test_everybody_is_told_once_each_name_server_was_tried() -> None:
     tried: list[bool] = []
     scene.registration.tried.subscribe(lambda: tried.append(True))
     scene.keep()
-    scene.world.run(10_000)
+    scene.timeline.run(10_000)
     assert tried == [True]
 
 

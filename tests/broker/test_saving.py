@@ -8,6 +8,7 @@ from random import Random
 import pytest
 
 from halfmoon.model import MessageQueue
+from halfmoon.testing.disk import SimDisk
 from halfmoon.wire.bodies import ResetOffsetBody, to_json
 from halfmoon.wire.command import Command, encode
 from halfmoon.wire.headers.offset import (
@@ -18,7 +19,6 @@ from halfmoon.wire.headers.offset import (
     UpdateConsumerOffset,
 )
 from halfmoon.wire.headers.topic import UpdateAndCreateTopic
-from simulation.disk import SimDisk
 from tests.broker.talk import START_MS, pull_header
 from tests.interop.asking import Question
 from tests.interop.leaving_out import BODIES, BROKER, TOPIC, before, whole

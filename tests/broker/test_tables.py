@@ -10,10 +10,10 @@ import pytest
 
 from halfmoon.broker.tables import Tables
 from halfmoon.errors import PeerError, StoreError
+from halfmoon.testing.disk import SimDisk
 from halfmoon.wire.bodies import GroupRequestMode, to_json
 from halfmoon.wire.headers.client import SetMessageRequestMode
 from halfmoon.wire.headers.offset import UpdateConsumerOffset
-from simulation.disk import SimDisk
 from tests.broker.talk import Talk
 
 PATH = "config/consumerOffset.json"

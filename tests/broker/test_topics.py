@@ -7,6 +7,7 @@ from random import Random
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.broker.tables import Tables
 from halfmoon.broker.topics import PATH, Topics, topic_config
+from halfmoon.testing.disk import SimDisk
 from halfmoon.wire.bodies import (
     RegisterBrokerBody,
     TopicConfigTable,
@@ -14,7 +15,6 @@ from halfmoon.wire.bodies import (
     encode_register_body,
     from_json,
 )
-from simulation.disk import SimDisk
 
 
 def test_the_text_of_the_table_follows_every_change():

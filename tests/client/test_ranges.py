@@ -80,7 +80,9 @@ def test_queues_that_are_only_read_have_the_ends_that_they_have(cluster: LocalCl
 def test_a_range_is_read_exactly_in_pieces_of_about_the_size_asked_for(cluster: LocalCluster, topic: str, client: Ranges):
     fill(cluster, topic, 2_000, 500)
 
-    for (broker, queue), (begin, end) in client.bounds(topic).items():
+    bounds = client.bounds(topic)
+    assert len(bounds) == 2
+    for (broker, queue), (begin, end) in bounds.items():
         pieces = list(client.read(broker, topic, queue, begin + 7, end - 5, 100 * KIB))
         assert offsets(pieces) == list(range(begin + 7, end - 5))
         assert all(50 * KIB < len(piece) <= 100 * KIB for piece in pieces[:-1])

@@ -18,7 +18,7 @@ PAIRS = [
 
 
 def test_the_generated_file_is_fresh():
-    assert generate_sync.generate() == generate_sync.TARGET.read_text(), "run python tools/generate_sync.py"
+    assert generate_sync.generate() == generate_sync.TARGET.read_text(), "stale: run make docs"
 
 
 @pytest.mark.parametrize(("asynchronous", "blocking"), PAIRS)

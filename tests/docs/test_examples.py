@@ -109,7 +109,9 @@ def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 @pytest.mark.slow
 def test_every_example_runs_and_shows_what_the_page_says(page: tuple[str, LocalCluster], tmp_path: Path) -> None:
     name, cluster = page
-    for block in blocks(name):
+    shown = blocks(name)
+    assert shown, "a page without examples"
+    for block in shown:
         if block.language == "python":
             _python(block, cluster.nameserver, tmp_path)
         elif block.language == "console":

@@ -34,8 +34,9 @@ def options_of(table: Any) -> set[str]:
 
 
 def test_every_option_of_the_source_exists_and_is_what_its_error_says():
-    known = options_of(SourceOptions)
-    for theirs, ours, *_ in rows("Options of the source"):
+    known, table = options_of(SourceOptions), rows("Options of the source")
+    assert len(table) > 5
+    for theirs, ours, *_ in table:
         assert set(names(ours)) <= known, ours
         for name in names(theirs):
             if name.lower() in KAFKA_NAMES:
@@ -57,6 +58,7 @@ def test_every_column_exists():
 
 
 def test_every_column_and_option_of_the_sink_exists():
-    columns, options = set(encode.COLUMNS), options_of(SinkOptions)
-    for _, ours, *_ in rows("The sink"):
+    columns, options, table = set(encode.COLUMNS), options_of(SinkOptions), rows("The sink")
+    assert len(table) > 5
+    for _, ours, *_ in table:
         assert set(names(ours)) <= (columns if "column" in ours else options), ours

@@ -78,7 +78,9 @@ def test_a_part_of_a_queue_is_cut_exactly(client: Ranges) -> None:
 
 
 def test_offsets_by_time_are_the_same_whatever_the_brokers_version(client: Ranges) -> None:
-    for (broker, queue), (low, high) in client.bounds(TOPIC).items():
+    bounds = client.bounds(TOPIC)
+    assert bounds
+    for (broker, queue), (low, high) in bounds.items():
         stored = [message.store_ms for raw in client.read(broker, TOPIC, queue, low, high) for message in decode_records(raw)]
         for moment in (stored[0] - 5, stored[0], stored[100], stored[250] - 1, stored[250], stored[-1], stored[-1] + 1):
             first = next((k for k, ms in enumerate(stored) if ms >= moment), high)

@@ -475,7 +475,9 @@ def _cases() -> Iterator[object]:
 @pytest.mark.parametrize(("both", "case"), [*_cases()], indirect=["both"])
 def test_both_brokers_answer_alike(both: Both, case: Question | tuple[Question, ...]) -> None:
     with both.case() as ask:
-        for question in _steps(case):
+        steps = _steps(case)
+        assert steps
+        for question in steps:
             theirs, mine = ask(question)
             end = time.monotonic() + 60
             while question.code in BEHIND and mine != theirs and time.monotonic() < end:

@@ -141,6 +141,7 @@ def test_the_command_that_an_error_names_adds_to_a_wheel_what_is_missing(install
 
 def test_every_extra_is_named_with_a_command_that_adds_it() -> None:
     """What is written as an advice, ``install halfmoon[x]``, says neither how nor whether an index is needed."""
+    assert len(TEXTS) > 20
     for path in TEXTS:
         for line in path.read_text().splitlines():
             assert not re.search(r"\binstall (?:the extra )?`?halfmoon\[", line), f"{path}: {line}"

@@ -16,11 +16,11 @@ from halfmoon.programs.configuration import Configuration
 from halfmoon.programs.embedded import Program
 from halfmoon.runtime.clock import Clock
 from halfmoon.runtime.connections.asyncio_connections import Connections
+from halfmoon.testing.requests import pull_request, send_request
 from halfmoon.wire.bodies import ClusterInfo, from_json
 from halfmoon.wire.command import Command
 from halfmoon.wire.headers.route import GetBrokerClusterInfo
 from halfmoon.wire.headers.send import SendMessageReply
-from simulation.workload import pull_request, send_request
 
 HOUR_MS = 3_600_000
 IDLE = 20

@@ -14,11 +14,11 @@ from halfmoon.store.check.fsck import Problem, fsck
 from halfmoon.store.check.repair import Plan
 from halfmoon.store.log.commit_log import CommitLog, DamagedRange
 from halfmoon.store.settings import StoreSettings
+from halfmoon.testing.disk import SimDisk, Stopped
 from halfmoon.wire.headers.offset import UpdateConsumerOffset
 from halfmoon.wire.headers.send import SendMessageReply
 from halfmoon.wire.record import decode_record
 from simulation.damage.rebuild import walk_log
-from simulation.disk import SimDisk, Stopped
 from tests.broker.half import COMMIT, GROUP, end, prepare, produce
 from tests.broker.talk import SMALL, START_MS, Talk
 

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from simulation.cluster import Cluster
+from halfmoon.testing.cluster import Cluster
 from simulation.faults import Faults
 from simulation.ledger import Ledger
 from simulation.messages.history import simulate

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from halfmoon.effects import Op, sleep
-from simulation.cluster import Cluster
+from halfmoon.testing.cluster import Cluster
 from simulation.history import History, changed, durable, windows
 from simulation.ledger import Ledger, Place, Queue
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
-from simulation.clients import SimPushConsumer
-from simulation.cluster import Cluster
+from halfmoon.testing.clients import SimPushConsumer
+from halfmoon.testing.cluster import Cluster
 from simulation.ledger import Ledger
 from simulation.members import Member, MemberHistory
 
@@ -66,5 +66,5 @@ def test_a_lost_connection_and_a_killed_broker_leave_a_history_that_goes_on() ->
     history.cluster.run(ms=3_000)
     history.happen("lose")
     history.happen("broker")
-    assert any("loses its connection" in line for line in history.cluster.world.history)
+    assert any("loses its connection" in line for line in history.cluster.timeline.history)
     assert history.cluster.brokers[0].running

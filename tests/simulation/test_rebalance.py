@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from halfmoon.model import ConsumeFrom, Message, StoredMessage
-from simulation.clients import SimProducer, SimPushConsumer
-from simulation.cluster import Cluster
+from halfmoon.testing.clients import SimProducer, SimPushConsumer
+from halfmoon.testing.cluster import Cluster
 
 TOPIC, QUEUES = "orders", 8
 SOON_MS = 1_000
@@ -29,13 +29,13 @@ class Group:
         )
 
     def listen(self, messages: list[StoredMessage]) -> None:
-        self.heard += [self.cluster.world.now] * len(messages)
+        self.heard += [self.cluster.timeline.now] * len(messages)
 
     def has(self, member: SimPushConsumer, count: int) -> bool:
         return sum(queue.topic == TOPIC for queue in member.assignment()) == count
 
     def soon(self, ready: Callable[[], bool]) -> bool:
-        return self.cluster.world.run_until(ready, SOON_MS)
+        return self.cluster.timeline.run_until(ready, SOON_MS)
 
 
 @pytest.mark.parametrize("orderly", [False, True])
@@ -68,6 +68,6 @@ def test_a_held_pull_is_answered_within_five_milliseconds_of_the_send(orderly: b
     group.cluster.run(ms=5_000)
     for _ in range(100):
         producer.send(Message(TOPIC, b"x"))
-        begun, count = group.cluster.world.now, len(group.heard)
-        assert group.cluster.world.run_until(lambda: len(group.heard) > count, 5), group.cluster.world.now - begun  # noqa: B023
+        begun, count = group.cluster.timeline.now, len(group.heard)
+        assert group.cluster.timeline.run_until(lambda: len(group.heard) > count, 5), group.cluster.timeline.now - begun  # noqa: B023
         group.cluster.run(ms=50)

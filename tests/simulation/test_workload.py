@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from halfmoon.testing.cluster import Cluster
 from halfmoon.wire.codes import ROCKETMQ
-from simulation.cluster import Cluster
 from simulation.ledger import Ledger, Place
 from simulation.workload import Plan, consumer, producer, puller, read_queue
 
@@ -20,9 +20,9 @@ class Load:
     def __init__(self) -> None:
         self.cluster = Cluster(seed=2, flush="sync")
         self.ledger = Ledger("sync")
-        world = self.cluster.world
-        self.plan = Plan({"broker-a": self.cluster.brokers[0].address}, self.ledger, lambda: world.now)
-        self.chance = world.split("users")
+        timeline = self.cluster.timeline
+        self.plan = Plan({"broker-a": self.cluster.brokers[0].address}, self.ledger, lambda: timeline.now)
+        self.chance = timeline.split("users")
         self.tasks: list[Any] = []
 
     def add(self, operation: Any, serialization: int = 0) -> None:

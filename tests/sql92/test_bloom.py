@@ -38,6 +38,7 @@ def test_a_no_is_final_and_no_result_depends_on_the_bits(seed):
     for number in range(random.randint(1, 12)):
         expression = reference.written(reference.condition(random, 2), random)
         groups.append((bloom.marks(f"G{number}", "orders"), sql92.compile(expression)))
+    assert groups
     for _ in range(10):
         block = block_of(reference.properties(random))
         bitmap = bloom.bitmap(groups, block)

@@ -9,7 +9,7 @@ from halfmoon.hot import ENTRY
 from halfmoon.ports import Disk
 from halfmoon.store import Draft, ReadResult, ReadStatus, Store, StoreSettings
 from halfmoon.store.records import RecordFacts, check_at
-from simulation.disk import SimDisk
+from halfmoon.testing.disk import SimDisk
 
 HOST = bytes([10, 0, 0, 1, 0, 0, 0x2A, 0x9F])
 BORN = bytes([10, 0, 0, 2, 0, 0, 0xC3, 0x50])

@@ -6,7 +6,7 @@ from contextlib import suppress
 from random import Random
 
 from halfmoon.store.checkpoint import Checkpoint, CheckpointFile
-from simulation.disk import SimDisk, Stopped
+from halfmoon.testing.disk import SimDisk, Stopped
 
 SOME = Checkpoint(5000, 4000, 3000, 100, 200, 150, 7, 50)
 

@@ -10,7 +10,7 @@ import pytest
 from halfmoon.model import java_hash
 from halfmoon.store import Store
 from halfmoon.store.check.fsck import fsck
-from simulation.disk import SimDisk, Stopped
+from halfmoon.testing.disk import SimDisk, Stopped
 from tests.store.driving import HOST, NOW, draft, read_all, run, small
 
 KEPT = [88, 94, 125, 2022, 2070]

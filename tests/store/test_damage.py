@@ -11,8 +11,8 @@ from halfmoon.errors import StoreError
 from halfmoon.store import Store
 from halfmoon.store.layout import file_name
 from halfmoon.store.log.quarantine import KEPT_MAX
+from halfmoon.testing.disk import SimDisk
 from simulation.damage.rebuild import scan_log
-from simulation.disk import SimDisk
 from tests.store.driving import NOW, carry_out, close, draft, open_store, read_all
 
 FILE = 64 * 1024

@@ -6,7 +6,7 @@ from random import Random
 
 from halfmoon.store import Store
 from halfmoon.store.entries import entries, entries_at, entries_behind, last_with_code, prepared_offset
-from simulation.disk import SimDisk
+from halfmoon.testing.disk import SimDisk
 from tests.store.driving import NOW, draft, open_store
 
 

@@ -6,7 +6,7 @@ from errno import EIO, EMFILE
 from random import Random
 
 from halfmoon.store import Store
-from simulation.disk import SimDisk
+from halfmoon.testing.disk import SimDisk
 from tests.store.driving import NOW, draft, open_store, run
 
 

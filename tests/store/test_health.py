@@ -11,7 +11,7 @@ import pytest
 
 from halfmoon.errors import StoreNotWritable
 from halfmoon.store.health import LASTS_MS, Health
-from simulation.disk import SimDisk
+from halfmoon.testing.disk import SimDisk
 from tests.store.driving import NOW, carry_out, draft, open_store, read_all
 
 FLUSH = pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from simulation.disk import SimDisk
+from halfmoon.testing.disk import SimDisk
 from tests.store.driving import NOW, carry_out, draft, open_store
 
 

@@ -9,7 +9,7 @@ import pytest
 from halfmoon.errors import StoreNotWritable
 from halfmoon.store import Store
 from halfmoon.store.check.fsck import fsck
-from simulation.disk import PAGE_BYTES, SimDisk
+from halfmoon.testing.disk import PAGE_BYTES, SimDisk
 from tests.store.driving import HOST, NOW, carry_out, close, draft, open_store, read_all, run, small
 
 SYNC = {"flush_disk_type": "SYNC_FLUSH"}

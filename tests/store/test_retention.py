@@ -11,7 +11,7 @@ from halfmoon.ports import DiskUsage
 from halfmoon.store import ReadStatus, Store, StoreSettings
 from halfmoon.store.maintenance import MANUAL_ROUNDS
 from halfmoon.store.retention import disk_space, is_cleaning_hour
-from simulation.disk import SimDisk
+from halfmoon.testing.disk import SimDisk
 from tests.store.driving import NOW, carry_out, draft, open_store, read_all
 
 HOUR = 3_600_000

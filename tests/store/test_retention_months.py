@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from simulation.disk import SimDisk
+from halfmoon.testing.disk import SimDisk
 from tests.store.driving import NOW, carry_out, close, draft, facts_of, open_store
 
 HOUR, DAYS = 3_600_000, 60
@@ -166,7 +166,7 @@ def wiping(disk: SimDisk, path: str, remove: Any = SimDisk.remove) -> None:
         ("halfmoon.store.retention.is_cleaning_hour", lambda *arguments: False, "is kept for"),
         ("halfmoon.store.queues.consume_queue.ConsumeQueue.correct_min", nothing, "goes from"),
         ("halfmoon.store.keyindex.key_index.KeyIndex.drop_before", lambda *arguments: [], "of the index are left"),
-        ("simulation.disk.SimDisk.remove", wiping, "what is being read changed"),
+        ("halfmoon.testing.disk.SimDisk.remove", wiping, "what is being read changed"),
     ],
 )
 def test_a_rule_that_is_broken_is_found(monkeypatch: pytest.MonkeyPatch, fault: str, planted: Any, problem: str):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from halfmoon.store.slots import SLOT_BYTES, Slots
-from simulation.disk import SimDisk
+from halfmoon.testing.disk import SimDisk
 
 
 def test_slots_are_found_again_and_free_ones_are_taken_first():

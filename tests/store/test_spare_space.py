@@ -7,7 +7,7 @@ from random import Random
 
 from halfmoon.store.layout import SPARE
 from halfmoon.store.spare_space import SPARE_BYTES, SpareSpace
-from simulation.disk import SimDisk
+from halfmoon.testing.disk import SimDisk
 
 
 def test_the_space_is_taken_once_given_up_on_a_full_disk_and_taken_again():

@@ -12,7 +12,7 @@ from halfmoon.errors import MessageIllegal, StoreLocked, StoreNotWritable, Usage
 from halfmoon.hot import DURABLE, Draft, Messages
 from halfmoon.runtime.files.disk import RealDisk
 from halfmoon.store import ReadStatus, Store, StoreSettings
-from simulation.disk import SimDisk
+from halfmoon.testing.disk import SimDisk
 from tests.store.driving import BORN, HOST, NOW, carry_out, close, draft, facts_of, open_store, read_all, run
 
 SYNC = {"flush_disk_type": "SYNC_FLUSH"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from halfmoon.store.two_slots import Slot, TwoSlots
-from simulation.disk import SimDisk, Stopped
+from halfmoon.testing.disk import SimDisk, Stopped
 
 
 def slots(disk: SimDisk) -> TwoSlots:

@@ -12,8 +12,8 @@ from halfmoon.ports import Disk
 from halfmoon.store import Store, StoreSettings
 from halfmoon.store.layout import HALF_TOPIC, OP_TOPIC
 from halfmoon.store.transactions.index import Half, State, TransactionIndex
+from halfmoon.testing.disk import SimDisk
 from halfmoon.wire.record import decode_records
-from simulation.disk import SimDisk
 from tests.store.driving import HOST, NOW, draft, run, small
 
 REAL = ("orders", 0)

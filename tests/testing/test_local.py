@@ -11,11 +11,11 @@ import pytest
 from halfmoon.errors import SettingError
 from halfmoon.model import split_address
 from halfmoon.testing.local import LocalCluster
+from halfmoon.testing.requests import messages_of, pull_request, send_request
 from halfmoon.wire.bodies import TopicRouteData, from_json
 from halfmoon.wire.command import Command, decode, encode, request_command
 from halfmoon.wire.frame import Inbox
 from halfmoon.wire.headers.route import GetRouteinfoByTopic
-from simulation.workload import messages_of, pull_request, send_request
 
 
 def ask(address: str, request: Any, body: bytes = b"") -> Command:

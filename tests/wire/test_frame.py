@@ -68,6 +68,7 @@ def test_only_the_unfinished_remainder_is_kept(frames, sizes):
         fed += len(piece)
         taken += sum(len(packed(frame)) for frame in inbox.frames())
         assert inbox.pending_bytes == fed - taken
+    assert (taken, inbox.pending_bytes) == (fed, 0)
 
 
 def test_frames_are_bytes_of_their_own():

@@ -9,7 +9,7 @@ from tools import generate_protocol
 
 
 def test_the_reference_page_is_what_the_table_says_now():
-    assert generate_protocol.PAGE.read_text() == generate_protocol.page(), "stale: run python tools/generate_protocol.py"
+    assert generate_protocol.PAGE.read_text() == generate_protocol.page(), "stale: run make docs"
 
 
 @pytest.mark.parametrize("line", REQUESTS.values(), ids=lambda line: line.name)
@@ -17,17 +17,5 @@ def test_every_request_and_every_field_is_on_the_page(line):
     text = generate_protocol.page()
 
     section = text[text.index(f"### {line.code} {line.name}") :].split("\n#", 1)[0]
-    for cls in (line.header, line.reply):
-        for name in cls.__struct_encode_fields__:
-            assert f"`{name}`" in section
-
-
-def test_a_change_of_the_page_is_noticed(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(generate_protocol, "PAGE", tmp_path / "protocol.md")
-
-    assert generate_protocol.main(["--check"]) == 1
-    assert generate_protocol.main([]) == 0
-    assert generate_protocol.main(["--check"]) == 0
-    generate_protocol.PAGE.write_text(generate_protocol.page().replace("queueId", "queueID"))
-    assert generate_protocol.main(["--check"]) == 1
-    assert "stale" in capsys.readouterr().err
+    names = (*line.header.__struct_encode_fields__, *line.reply.__struct_encode_fields__)
+    assert [name for name in names if f"`{name}`" not in section] == []

@@ -19,7 +19,6 @@ from typing import Any
 
 from halfmoon.errors import UsageError
 from halfmoon.events.databases.database import Rows
-from halfmoon.events.databases.listening import CannotListen, ListeningConnection
 from halfmoon.events.databases.provider import DatabaseProvider
 from halfmoon.events.errors import NoTransaction, TransactionDoomed, TransactionEnded
 from halfmoon.events.transaction import LocalTransaction, Status, active_transactions, bind
@@ -178,7 +177,6 @@ class LocalProvider(DatabaseProvider):
     """The `Provider` of these blocks, for publishers without a database: it runs no statements."""
 
     dialect = ""
-    inline = False
     ways = "Publish it inside `with local_transaction(…):`, or name what that gave (publish(…, session=…), events.bound_to(…))"
 
     handles = "local transactions"
@@ -195,19 +193,12 @@ class LocalProvider(DatabaseProvider):
         return handle
 
     def rows(self, transaction: LocalTransaction) -> Rows:
-        """Raises UsageError."""
+        """Raise UsageError."""
         raise UsageError(_NO_DATABASE)
 
     def fresh(self, *, lock_wait_ms: int | None = 1_000) -> AbstractContextManager[Rows]:
-        """Raises UsageError."""
+        """Raise UsageError."""
         raise UsageError(_NO_DATABASE)
-
-    def listening(self) -> ListeningConnection:
-        """Raises CannotListen."""
-        raise CannotListen(_NO_DATABASE)
-
-    def release(self) -> None:
-        """Do nothing."""
 
 
 _NO_DATABASE = "local_transaction() has no database: give the publisher one (session=… or provider=…)"

@@ -1,1 +1,1 @@
-"""The only place with sockets, threads, event loops, clocks and files: it runs cores and operations without knowing them."""
+"""Sockets, threads, event loops, clocks and files, which exist only here. Runs cores and operations without knowing them."""

@@ -1,7 +1,7 @@
-"""Where a program gets the credentials from with which it signs: settings, the environment, a file. Sends nothing.
+"""Credentials of a program for signing: from settings, the environment, or a file. Sends nothing.
 
-The file has lines ``accessKey: NAME``, ``secretKey: SECRET`` and maybe ``securityToken: TOKEN``; ``=`` may stand for the colon, and
-a value in quotes. RocketMQ's ``tools.yml`` is such a file.
+The file has lines ``accessKey: NAME``, ``secretKey: SECRET`` and optionally ``securityToken: TOKEN``, with ``:`` or ``=``; values
+may be quoted. RocketMQ's ``tools.yml`` is such a file.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ FILE = "HALFMOON_CREDENTIALS"
 def credentials(
     environment: Mapping[str, str], access_key: str = "", secret_key: str = "", security_token: str = "", file: str = ""
 ) -> Credentials | None:
-    """Return who signs: what is given, else what the given file says, else the variables, else the file that a variable names.
+    """Return credentials: those given, else of the given file, else of the variables, else of the file that a variable names.
 
-    None: nobody does, for nothing is given.
+    None: nothing is given, and requests are not signed.
 
     Raises:
-        SettingError: half of a pair is given, or a file cannot be read or has none. No text shows a secret.
+        SettingError: half of a pair is given, or a file cannot be read or has no credentials. No text shows a secret.
     """
     if access_key or secret_key:
         return _pair(access_key, secret_key, security_token, "access_key and secret_key")
@@ -41,7 +41,7 @@ def credentials(
 
 
 def read(name: str, environment: Mapping[str, str]) -> Credentials:
-    """Return what a file says. Raises SettingError, also for one that other users may read (`halfmoon.settings.private`)."""
+    """Return the credentials in a file. Raises SettingError, also if other users may read it (`halfmoon.settings.private`)."""
     path = Path(name).expanduser()
     try:
         with path.open("rb") as file:

@@ -1,7 +1,7 @@
-"""The process's open files: as many as the system allows, and some kept for the store while connections take the rest.
+"""Bounds of the process's open files: some are reserved for the store, connections share the rest.
 
-Connections are refused at a bound below the system's (`connections_limit`), so that the store may open what it needs. Some of what
-is kept is held open from the start: whoever else takes the last descriptor, `with_reserve` has one to give for the store.
+Connections are refused at a bound below the system's (`connections_limit`), so that the store can open its files. Part of the
+reserve is held open from the start: if other code takes the last descriptor, `with_reserve` releases one for the store.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ log = logging.getLogger("halfmoon.serve")
 T = TypeVar("T")
 
 KEPT_MAX = 1024
-"""Descriptors that connections leave to the store, to listeners and to our own connections; a quarter where fewer are allowed."""
+"""Descriptors reserved for the store, listeners and own connections; a quarter of the limit if that is less."""
 
 RESERVE_MAX = 64
-"""Of these, so many are held open: each file that a turn may have to open, several times over. Fewer where few are kept."""
+"""Descriptors of the reserve that are held open: several times those that a turn may open. Fewer of a small reserve."""
 
 WRITING_MAX = 512
-"""Files of the store that keep theirs, as they are written often: half of what connections leave."""
+"""Files of the store that keep their descriptor, as they are written often: half of the reserve."""
 
 ENDLESS = 1 << 20
-"""In place of a bound that does not exist: a number that no process reaches."""
+"""Value for a missing bound: a number that no process reaches."""
 
 _reserve: list[int] = []
 _wanted = 0
@@ -36,13 +36,13 @@ _lock = Lock()
 
 
 def allow_descriptors(wanted: int = 0) -> int:
-    """Raise the process's bound on open files to what the system lets us have; return what it is now.
+    """Raise the process's limit of open files as far as the system allows; return the new limit.
 
-    Shells often begin with 1024, which a few hundred clients and the files of a store use up. Less than ``wanted`` is said.
+    Shells often begin with 1024, which a few hundred clients and the files of a store use up. Logs a limit below ``wanted``.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
-        for limit in (hard, wanted):  # some systems say "endless" and take only a number
+        for limit in (hard, wanted):  # some systems report no bound and accept only a number
             if limit != resource.RLIM_INFINITY and limit <= soft:
                 break
             try:
@@ -61,23 +61,23 @@ def allow_descriptors(wanted: int = 0) -> int:
 
 
 def allowed_descriptors() -> int:
-    """Return how many open files the process may have now."""
+    """Return the process's limit of open files."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return ENDLESS if soft == resource.RLIM_INFINITY else soft
 
 
 def connections_limit(allowed: int) -> int:
-    """Return the number of open files of all kinds at which no connection is accepted any more."""
+    """Return the number of open files of all kinds from which connections are refused."""
     return allowed - min(KEPT_MAX, allowed // 4)
 
 
 def writing_max() -> int:
-    """Return how many files of the store may keep a descriptor for their next write."""
+    """Return the number of files of the store that may keep a descriptor."""
     return min(WRITING_MAX, allowed_descriptors() // 16)
 
 
 def set_up_reserve() -> None:
-    """Hold some descriptors open for the store. A second call fills up what is missing."""
+    """Hold some descriptors open for the store. A second call refills the reserve."""
     global _shortages, _wanted
     _shortages = 0
     allowed = allowed_descriptors()
@@ -86,7 +86,7 @@ def set_up_reserve() -> None:
 
 
 def refill_reserve() -> None:
-    """Hold again what was given out, as far as there are descriptors."""
+    """Refill the reserve, as far as there are descriptors."""
     while len(_reserve) < _wanted:
         try:
             fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
@@ -100,9 +100,9 @@ def refill_reserve() -> None:
 
 
 def with_reserve(opening: Callable[[], T]) -> T:
-    """Do what opens one file. When the process or the system has no descriptor left, one of those held is given for it.
+    """Call a function that opens one file. Without a free descriptor, release one of the reserve for it.
 
-    Raises OSError: as ``opening`` does, when none is held any more.
+    Raises OSError as ``opening`` does, if the reserve is empty.
     """
     try:
         return opening()

@@ -1,4 +1,4 @@
-"""What a service manager is told of a process: that it is ready, that it stops. Does nothing where none asked for it."""
+"""Notices to a service manager: ready, stopping. Does nothing without a service manager."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ READY = "READY=1"
 STOPPING = "STOPPING=1"
 
 _SEND_SECONDS_MAX = 1.0
-"""How long a notice may wait for room in the manager's queue: the event loop waits with it."""
+"""Longest time to wait for room in the manager's queue; the event loop waits as well."""
 
 
 def notify(state: str) -> bool:
     """Send a state to the socket that ``NOTIFY_SOCKET`` names: a path, or ``@`` and an abstract name. Return whether it was sent.
 
-    False without such a variable. A socket that cannot be reached is logged: the service manager then does what it does with a
-    service that says nothing. Follows sd_notify (systemd 252).
+    False without that variable. Logs an unreachable socket: the service manager then treats the service as silent.
+
+    Follows sd_notify (systemd 252).
     """
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address:

@@ -1,4 +1,4 @@
-"""What every thread and task of this process is doing now, as text for operators."""
+"""Stacks of all threads and tasks of this process, as text for operators."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from collections.abc import Iterator
 from types import FrameType
 
 STACKS_LENGTH_MAX = 64 * 1024
-"""Longest text, in characters: a hundred threads have room, and what asks for it is answered in one small frame."""
+"""Longest text, characters: room for a hundred threads in one small frame."""
 
 _FRAMES_MAX = 100
-"""Frames of one stack, the innermost; a recursion without end has thousands."""
+"""Bound of innermost frames of one stack; an endless recursion has thousands."""
 
 
 def stacks(length_max: int = STACKS_LENGTH_MAX) -> str:
     """Return the stacks of all threads, and of the tasks of the running event loop, cut off at a length.
 
-    A stack is headed by the name of its thread or task, and each line says ``module.function(file:line)``, the innermost first.
+    A stack begins with the name of its thread or task; each line is ``module.function(file:line)``, the innermost first.
     Modules and file names, but no directories and no values. Follows UtilAll.jstack (RocketMQ 4.9.8).
     """
     lines: list[str] = []

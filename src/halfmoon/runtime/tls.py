@@ -1,6 +1,6 @@
-"""TLS contexts of servers and clients, made from files, and what went wrong in words. Opens certificates and keys only.
+"""TLS contexts of servers and clients from files, and explanations of failures. Opens certificates and keys only.
 
-TLS 1.2 is the least that is spoken. What cannot be loaded is refused with the path and the reason; passwords are never shown.
+The minimum is TLS 1.2. Files that do not load are refused with path and reason; passwords are never shown.
 """
 
 from __future__ import annotations
@@ -14,15 +14,14 @@ from halfmoon.limits import CERTIFICATE_NAME_MAX, CERTIFICATE_NAMES_MAX
 from halfmoon.settings.tls import ClientCertificates, TlsSettings
 
 HANDSHAKE_BYTE = 0x16
-"""First byte of a TLS connection: a record of the handshake. No frame begins so: it would have 369 MB."""
+"""First byte of a TLS connection: a handshake record. No frame begins with it: its length would be 369 MB."""
 
 
 class ClientTls(NamedTuple):
-    """How a client encrypts. ``ca``, ``cert`` and ``key`` are paths of PEM files; an empty ``ca`` stands for the system's.
+    """TLS settings of a client. ``ca``, ``cert`` and ``key`` are paths of PEM files; an empty ``ca`` stands for the system's.
 
-    ``server_name`` is what every server's certificate must be made for; empty: the host or IP address that is connected to.
-    Without ``verify`` any certificate is taken, so that whoever sits between can read and change everything. Its text does not show
-    the password.
+    ``server_name`` is the name that every server's certificate must have; empty: the host or IP address of the connection.
+    Without ``verify`` any certificate is accepted, which allows man-in-the-middle attacks. ``repr`` does not show the password.
     """
 
     ca: str = ""
@@ -37,16 +36,18 @@ class ClientTls(NamedTuple):
         return f"ClientTls{tuple(shown)}"
 
     def context(self) -> ssl.SSLContext:
-        """Return the context of such connections. Raises SettingError."""
+        """Return the TLS context of such connections. Raises SettingError."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.hostname_checks_common_name = False  # names are alternative names, as RFC 9525 has it
+        context.hostname_checks_common_name = False  # only alternative names count (RFC 9525)
         if not self.verify:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         elif self.ca:
             _trust(context, self.ca)
-            context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # a server's own certificate may be named, whoever signed it
+            context.verify_flags |= (
+                ssl.VERIFY_X509_PARTIAL_CHAIN
+            )  # accept the server's own certificate as trust anchor, whoever signed it
         else:
             context.load_default_certs()
         if self.cert:
@@ -55,7 +56,7 @@ class ClientTls(NamedTuple):
 
 
 def server_context(settings: TlsSettings) -> ssl.SSLContext:
-    """Return the context of the connections that a server accepts. Raises SettingError.
+    """Return the TLS context of a server's connections. Raises SettingError.
 
     Differs: a client's certificate is always verified; Java accepts any by default (tls.server.authClient=false).
     """
@@ -76,14 +77,14 @@ def server_context(settings: TlsSettings) -> ssl.SSLContext:
         _trust(context, settings.server_trust)
         is_required = settings.server_client_auth is ClientCertificates.REQUIRE
         context.verify_mode = ssl.CERT_REQUIRED if is_required else ssl.CERT_OPTIONAL
-        # A ticket is renewed with each connection, and a certificate that has expired would be taken for ever with it.
+        # Each connection renews its ticket, so that an expired certificate would be accepted for ever.
         context.options |= ssl.OP_NO_TICKET
         context.num_tickets = 0
     return context
 
 
 _NAMES = frozenset(("DNS", "URI", "email"))
-"""Kinds of alternative names that may stand for an account."""
+"""Kinds of alternative names that may identify an account."""
 
 
 def client_names(tls: ssl.SSLObject) -> tuple[str, ...]:
@@ -92,7 +93,7 @@ def client_names(tls: ssl.SSLObject) -> tuple[str, ...]:
     Raises ssl.SSLError for a certificate that cannot be read.
     """
     try:
-        shown: Any = tls.getpeercert() or {}  # empty, too, where nothing is verified
+        shown: Any = tls.getpeercert() or {}  # also empty without verification
     except ValueError as exc:
         raise ssl.SSLError(f"the client's certificate has a name that is no text: {exc}") from None
     names = [value for part in shown.get("subject", ()) for kind, value in part if kind == "commonName"]
@@ -102,7 +103,9 @@ def client_names(tls: ssl.SSLObject) -> tuple[str, ...]:
 
 def _load_pair(context: ssl.SSLContext, cert: str, key: str, password: str) -> None:
     try:
-        context.load_cert_chain(cert, key or None, password=lambda: password)  # called for encrypted keys; else OpenSSL would ask
+        context.load_cert_chain(
+            cert, key or None, password=lambda: password
+        )  # called for encrypted keys; otherwise OpenSSL would prompt
     except (OSError, ValueError) as exc:
         reason = _loading_reason(exc) or _pem_reason(cert, key or cert)
         raise SettingError(f"TLS certificate {cert}{f' with key {key}' if key else ''}: {reason}") from None
@@ -116,7 +119,7 @@ def _trust(context: ssl.SSLContext, path: str) -> None:
 
 
 def _loading_reason(exc: Exception) -> str:
-    """Return why files do not load; empty: OpenSSL only says that they are not what they should be."""
+    """Return the reason why files do not load; empty if OpenSSL gives none."""
     if not isinstance(exc, ssl.SSLError):
         return f"cannot be read: {getattr(exc, 'strerror', None) or exc}"
     reason = exc.reason or ""
@@ -124,10 +127,10 @@ def _loading_reason(exc: Exception) -> str:
 
 
 def _pem_reason(cert: str, key: str) -> str:
-    """Return what files of a pair lack."""
+    """Return the missing part of a pair of files."""
     try:
         text, chain = Path(key).read_bytes(), Path(cert).read_bytes()
-    except OSError as exc:  # there a moment ago: they are being replaced
+    except OSError as exc:  # existed a moment ago: they are being replaced
         return f"cannot be read: {exc.strerror or exc}"
     if b"-----BEGIN CERTIFICATE-----" not in chain:
         return "no PEM of a certificate"
@@ -159,7 +162,7 @@ _REASONS = {
 
 
 def client_reason(exc: object) -> str | None:
-    """Return what went wrong with the TLS of a connection that we made, as a user can act on it; None: it was not TLS."""
+    """Return an explanation of a TLS failure of an outgoing connection, for the user; None: it was not TLS."""
     if isinstance(exc, ssl.SSLCertVerificationError):
         message = exc.verify_message.rstrip(".")
         if exc.verify_code in _WRONG_NAME:
@@ -181,7 +184,7 @@ HUNG_UP = "TLS: it hung up during the handshake: TLS may be off there, or it wan
 
 
 def server_reason(exc: ssl.SSLError) -> str:
-    """Return what went wrong with the TLS of a connection that was made to us, for the log."""
+    """Return an explanation of a TLS failure of an accepted connection, for the log."""
     if isinstance(exc, ssl.SSLCertVerificationError):
         return f"the client's certificate is refused: {exc.verify_message}"
     reason = (exc.reason or str(exc)).replace("_", " ").lower()

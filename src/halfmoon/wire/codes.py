@@ -14,10 +14,10 @@ RESPONSE, ONEWAY = 1, 2
 """Bits of a frame's flag."""
 
 VERSION = 409
-"""What we say we are: V4_9_8, which name servers from 4.9.4 answer in standard JSON."""
+"""Version that we announce: V4_9_8. Name servers from 4.9.4 on answer it in standard JSON."""
 
 VERSION_UNSIGNED = 399
-"""What a signed request says that has a field which is not signed: servers of 5.x take it out of such old requests alone."""
+"""Version announced by a signed request with an unsigned field: servers of 5.x remove the field only from requests this old."""
 
 VERSION_V3_0_7, VERSION_V3_0_11, VERSION_V3_1_8, VERSION_V3_4_9 = 28, 37, 62, 121
 VERSION_V4_9_4, VERSION_V5_0_0 = 401, 413
@@ -25,7 +25,7 @@ _VERSION_V4_0_0_SNAPSHOT, _VERSION_V5_9_9 = 212, 611
 
 
 def version_name(number: int) -> str:
-    """Return what RocketMQ calls a version, V4_9_8 for 409; a number that stands for none from 4.0 to 5.9 is its own name.
+    """Return RocketMQ's name of a version, V4_9_8 for 409; a number outside of 4.0 to 5.9 is its own name.
 
     Follows MQVersion (RocketMQ 5.3.3): ten patches of each minor version, each with a snapshot before it.
     """
@@ -36,7 +36,7 @@ def version_name(number: int) -> str:
 
 
 class Language(IntEnum):
-    """Who speaks. Follows LanguageCode (RocketMQ 5.3.3)."""
+    """Language of a client or server. Follows LanguageCode (RocketMQ 5.3.3)."""
 
     JAVA = 0
     CPP = 1

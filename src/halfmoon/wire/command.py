@@ -54,7 +54,7 @@ class Command(msgspec.Struct):
 
     @property
     def is_oneway(self) -> bool:
-        """Whether nobody waits for an answer."""
+        """Whether the sender expects no reply."""
         return self.flag & ONEWAY != 0
 
     def header(self, cls: type[H]) -> H:
@@ -109,7 +109,7 @@ def reply_command(
 
 
 class Reply:
-    """A command whose header is well-formed JSON, and is read when something of it is asked for; for the rest a `Command`."""
+    """Command with a well-formed JSON header that is parsed when a field is first read. Otherwise as `Command`."""
 
     __slots__ = ("_command", "_header", "body", "code", "flag", "opaque")
     serialization = JSON
@@ -135,11 +135,11 @@ class Reply:
 
 
 _decoders: dict[type[Header], Any] = {}
-"""By header class; no more than the protocol has."""
+"""Decoders by header class; bounded by the number of classes in the protocol."""
 
 
 def commands(inbox: Inbox) -> Iterator[Command]:
-    """Return what came in whole frames, in order. Raises BadFrame, BadHeader."""
+    """Return the commands of whole frames, in order. Raises BadFrame, BadHeader."""
     for frame in inbox.frames():
         head = head_json(frame.header, HEADER_FIELDS_MAX) if frame.serialization == JSON else None
         if head is not None:
@@ -215,7 +215,7 @@ class _JsonHeader(msgspec.Struct):
 
 
 class _TextHeader(msgspec.Struct):
-    """A header as everybody writes it: fields are texts, and numbers fit. Read in one go; any other the long way."""
+    """Header in the usual form: text fields, numbers that fit. Parsed in one step; all other headers take the general way."""
 
     code: _I32Number
     flag: _I32Number

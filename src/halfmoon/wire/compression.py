@@ -1,4 +1,4 @@
-"""Compressed bodies: zlib built in, lz4 and zstd when their packages are there. What comes out is bounded.
+"""Compressed bodies: zlib built in, lz4 and zstd if their packages are installed. The decompressed size is bounded.
 
 Brokers never compress or decompress; senders and consumers do.
 """
@@ -14,10 +14,10 @@ from halfmoon.limits import FRAME_BYTES_MAX
 from halfmoon.wire.codes import COMPRESSED, COMPRESSION_MASK, LZ4, ZLIB, ZSTD
 
 INFLATED_BYTES_MAX = 4 * FRAME_BYTES_MAX
-"""A body after decompression. Senders bound a body before they compress it, so that none of theirs comes near."""
+"""Largest body after decompression. Senders bound bodies before compression, so their own stay far below."""
 
 ZSTD_WINDOW_BYTES = 8 * 1024 * 1024
-"""Memory that a zstd frame may ask for whatever it holds. Every decoder should grant as much (RFC 8878, 3.1.1.1.2)."""
+"""Largest window of a zstd frame. Every decoder should support this much (RFC 8878, 3.1.1.1.2)."""
 
 Buffer = bytes | bytearray | memoryview
 
@@ -43,7 +43,7 @@ def compress(body: Buffer, kind: int = ZLIB, level: int = 5) -> bytes:
 
 
 def decompress(body: bytes, sys_flag: int, size_max: int = INFLATED_BYTES_MAX) -> bytes:
-    """Return the body as it was before compression; the same body when ``sys_flag`` does not say that it is compressed.
+    """Return the body as it was before compression; the same body if ``sys_flag`` does not mark it as compressed.
 
     No type with the compressed bit is zlib, as 4.7.1 writes it. The caller clears bit 0 afterwards and keeps the type.
 
@@ -64,9 +64,9 @@ def decompress(body: bytes, sys_flag: int, size_max: int = INFLATED_BYTES_MAX) -
 
 
 def beginning(body: bytes, sys_flag: int, size_max: int) -> bytes:
-    """Return the first ``size_max`` bytes of a body as it was before compression; of one that does not unpack, as it is.
+    """Return the first ``size_max`` bytes of a body before compression; of the stored bytes, if they cannot be decompressed.
 
-    Costs what it returns, and one block of the format at most: 4 MiB of LZ4, 128 KiB of zstd. What comes behind is not looked at.
+    Decompresses no more than it returns, plus at most one block: 4 MiB of LZ4, 128 KiB of zstd. Ignores the rest.
     """
     kind = sys_flag & COMPRESSION_MASK if sys_flag & COMPRESSED else None
     try:
@@ -82,7 +82,7 @@ def beginning(body: bytes, sys_flag: int, size_max: int) -> bytes:
 
 
 def inflate(data: Buffer, size_max: int) -> bytes:
-    """Return what a zlib stream holds. Raises BadMessage when it is damaged, cut short, or holds more than ``size_max`` bytes."""
+    """Return the content of a zlib stream. Raises BadMessage if it is damaged, cut short, or larger than ``size_max`` bytes."""
     stream = zlib.decompressobj()
     try:
         content = stream.decompress(data, size_max + 1)

@@ -1,4 +1,4 @@
-"""A stream of bytes cut into frames. Knows lengths only; what a header says is `halfmoon.wire.command`'s.
+"""A stream of bytes cut into frames. Knows lengths only; `halfmoon.wire.command` decodes headers.
 
 Layout (big endian): ``| total i32 | serialisation u8, header length u24 | header | body |``, where ``total`` counts all but itself.
 """
@@ -21,7 +21,7 @@ class Frame(NamedTuple):
 
 
 class Inbox:
-    """Takes bytes as they come and gives whole frames. Keeps only the unfinished remainder, which is never longer than a frame.
+    """Buffer that takes bytes and returns whole frames. Keeps only the unfinished remainder, which is never longer than a frame.
 
     Use: ``feed`` for every piece, then ``frames`` once a turn; a piece that holds whole frames only is not copied together.
     """
@@ -37,16 +37,16 @@ class Inbox:
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes that are kept now."""
+        """Size of the unfinished remainder, bytes."""
         return len(self._data) if self._partial is None else len(self._partial)
 
     @property
     def fault(self) -> BadFrame | None:
-        """Why the stream cannot go on, once that is known; nothing after it is read."""
+        """The error at which the stream ends, once known. Nothing after it is read."""
         return self._fault
 
     def feed(self, data: bytes) -> None:
-        """Take bytes; costs no copy of what was there before. After a fault they are dropped."""
+        """Append bytes without copying earlier ones. After a fault, bytes are dropped."""
         if self._fault is not None:
             return
         if self._partial is not None:
@@ -59,7 +59,7 @@ class Inbox:
             self._data = data
 
     def frames(self) -> list[Frame]:
-        """Return the whole frames that came, in order.
+        """Return all whole frames received so far, in order.
 
         Frames before a fault are returned first: look at `fault` after the call, or call again until nothing comes.
 
@@ -85,6 +85,6 @@ class Inbox:
         return [Frame(serialization, data[start:body], data[body:end]) for serialization, start, body, end in rows]
 
     def _wrong_length(self, data: bytes) -> str | None:
-        """Return what is wrong with a frame of which only the length has come."""
+        """Return the error in a frame of which only the length has been received."""
         total = int.from_bytes(data, "big", signed=True)
         return None if 4 <= total <= self._frame_bytes_max - 4 else f"frame length {total} cannot be"

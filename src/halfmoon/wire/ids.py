@@ -1,5 +1,6 @@
-"""Ids and hosts: the offset message id, the sender's unique id, and hosts as records keep them. Never looks at a clock or a host's
-own addresses: it is told.
+"""Ids and hosts: the offset message id, the sender's unique id, and hosts as records keep them.
+
+Never reads a clock or the host's own addresses; both are arguments.
 
 A host is ``| ip 4 or 16 bytes | port i32 |``, so 8 or 20 bytes.
 """
@@ -23,7 +24,7 @@ _OFFSET = Struct(">q")
 
 @lru_cache(4096)
 def pack_host(address: str) -> bytes:
-    """Return ``ip:port`` or ``[ip]:port`` as the 8 or 20 bytes of a record. Raises UsageError when it is not an IP address."""
+    """Return ``ip:port`` or ``[ip]:port`` as the 8 or 20 bytes of a record. Raises UsageError if it is not an IP address."""
     host, port = split_address(address)
     return pack_ip(host) + _PORT.pack(port)
 
@@ -51,7 +52,7 @@ def host_text(host: bytes) -> str:
 
 
 class OffsetMsgId(NamedTuple):
-    """What an offset message id says: the broker's host (8 or 20 bytes) and where in its log the message lies."""
+    """Content of an offset message id: the broker's host (8 or 20 bytes) and the message's offset in its log."""
 
     host: bytes
     physical_offset: int
@@ -74,7 +75,7 @@ def host_hex(host: bytes) -> str:
 
 
 def parse_offset_msg_id(text: str) -> OffsetMsgId:
-    """Return what an offset message id says. Of the ids of a batch, joined by commas, give one.
+    """Return the content of an offset message id. A batch has several ids joined by commas: pass one of them.
 
     Raises:
         UsageError: not 32 or 56 hex digits, or a port or offset that cannot be.
@@ -98,7 +99,7 @@ _UNIQUE = Struct(">HIIH")  # | pid u16 | random u32 | ms since the month began u
 
 
 class UniqueIds:
-    """Makes the ids that senders give their messages (UNIQ_KEY): 32 (IPv4) or 56 (IPv6) upper-case hex digits.
+    """Generator of the senders' message ids (UNIQ_KEY): 32 (IPv4) or 56 (IPv6) upper-case hex digits.
 
     Layout: ``| ip 4 or 16 | pid u16 | random u32 | ms since the month began u32 | counter u16 |``. Brokers treat it as opaque.
 
@@ -119,7 +120,7 @@ class UniqueIds:
     def next(self, now: int) -> str:
         """Return a new id; ``now`` is milliseconds since the epoch. 65,536 ids of one millisecond are different.
 
-        May be called from many threads: what counts is one step of the interpreter.
+        Thread-safe: the counter changes in one step of the interpreter.
         """
         made_ms, begin = self._begin
         if now != made_ms:

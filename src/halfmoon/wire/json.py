@@ -1,7 +1,7 @@
 """JSON as Java's fastjson writes and reads it: numbers and objects as raw keys, enums by name, no nulls. Knows no body's meaning.
 
 `from_json` takes standard JSON and the raw form alike; `to_json` writes raw keys unless told otherwise. Type information
-(``@type``) is never read or written. What comes from outside is bounded before anything is built from it.
+(``@type``) is never read or written. Bodies from outside are checked against `Bounds` before any object is built.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from halfmoon.model import MessageQueue
 from halfmoon.wire.table import I32
 
 OBJECTS_MAX = 100_000
-"""Objects and lists of one body: some 300 bytes each once built. As many topics can one broker register."""
+"""Bound of objects and lists in one body, about 300 bytes each in memory; also of the topics that one broker can register."""
 
 COMMAS_MAX = 1_000_000
-"""Elements of one body: some 40 bytes each once built."""
+"""Bound of elements in one body, about 40 bytes each in memory."""
 
 TOKENS_MAX = 500_000
-"""Words and signs of a body with raw keys, which are looked at one by one: half a second. 10,000 queues as keys need 140,000."""
+"""Bound of tokens in a body with raw keys, which are read one by one: half a second. 10,000 queues as keys need 140,000."""
 
 
 class Bounds(NamedTuple):
-    """What a body from outside may be. One with nulls, raw keys or raw words is looked at token by token, and must be shorter."""
+    """Bounds of a body from outside. Bodies with nulls, raw keys or raw words are read token by token and must be shorter."""
 
     bytes_max: int
     objects_max: int
@@ -43,13 +43,13 @@ class Bounds(NamedTuple):
 
 
 REPLY = Bounds(FRAME_BYTES_MAX, OBJECTS_MAX, COMMAS_MAX, FRAME_BYTES_MAX, TOKENS_MAX)
-"""What a client takes from a server that it asked."""
+"""Bounds of a server's reply to a client."""
 
 REQUEST = Bounds(1024 * 1024, 5_000, 40_000, 1024 * 1024, 30_000)
-"""What a server takes from anybody, on its event loop: under 50 ms, whatever is in it. 2,000 subscriptions have 14,000 commas."""
+"""Bounds of a request, parsed on the server's event loop: under 50 ms for any content. 2,000 subscriptions have 14,000 commas."""
 
 REGISTRATION = Bounds(FRAME_BYTES_MAX, OBJECTS_MAX, COMMAS_MAX, 1024 * 1024, 30_000)
-"""What a name server takes from a broker, off its event loop: tables of 50,000 topics are real, and 9 MB."""
+"""Bounds of a broker's registration, parsed off the name server's event loop: 50,000 topics are 9 MB."""
 
 DEPTH_MAX = 64
 """Nesting of a body with raw keys. The deepest body of the protocol has 6."""
@@ -60,7 +60,7 @@ Reader = Callable[[Any], Any]
 
 
 class BadBody(PeerError):
-    """A frame's body is not what its request carries. The connection can go on; the request is refused."""
+    """Body of a frame that does not fit its request. The request is refused; the connection continues."""
 
 
 class Body(msgspec.Struct, rename="camel"):
@@ -71,7 +71,7 @@ class Body(msgspec.Struct, rename="camel"):
 
 
 def from_json(cls: type[T], data: Buffer, *, bounds: Bounds | None = REPLY) -> T:
-    """Return the value that JSON text describes.
+    """Return the value of JSON text.
 
     Keys may be numbers, objects, lists or bare words; numbers and booleans may be strings; an enum may be a name in any case or
     an ordinal, and an unknown one is None; null counts as missing. ``bounds`` None is for files of our own.
@@ -133,15 +133,15 @@ def _decoder(cls: Any) -> Decoder:
 
 # ---------------------------------------------------------------- raw keys
 
-# A string that nobody closes reaches to the end of the text; were it no token, each of its quotes would be tried as a begin.
+# An unclosed string reaches to the end of the text; if it were no token, each of its quotes would be tried as a beginning.
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+\\?"?|[{}\[\]:,]|[^\s{}\[\]:,"]++', re.DOTALL)
 _OBJECT, _LIST, _END_OBJECT, _END_LIST, _COLON, _COMMA, _QUOTE = b'{[}]:,"'
 
 
 def standard(text: bytes, *, tokens_max: int | None = TOKENS_MAX) -> bytes:
-    """Return JSON text with raw keys as standard JSON: each key that is no string becomes the string of its own text.
+    """Return JSON text with raw keys as standard JSON: each key that is not a string becomes the string of its text.
 
-    One pass, whose cost grows with the text alone; string literals are stepped over. What is not JSON otherwise stays as it is.
+    One pass, linear in the length of the text; string literals are skipped. Text that is otherwise no JSON stays as it is.
 
     Raises:
         BadBody: nested deeper than `DEPTH_MAX`, or more than ``tokens_max`` words and signs.
@@ -193,7 +193,7 @@ def _quoted(raw: bytes) -> bytes:
 
 @cache
 def _reader(kind: Any) -> Reader | None:
-    """Return what prepares decoded JSON for a type with queues or enums in it; None when nothing is to be prepared."""
+    """Return a function that prepares decoded JSON for a type with queues or enums; None if nothing has to be prepared."""
     origin, arguments = get_origin(kind), get_args(kind)
     if kind is MessageQueue:
         return _read_queue
@@ -322,7 +322,7 @@ _SIMPLE = frozenset((str, int, float, bool))
 
 @cache
 def _names(cls: type[msgspec.Struct]) -> tuple[list[str], Callable[[Any], tuple[Any, ...]]]:
-    """Return the names of a struct's fields as they are written, sorted, and what reads the fields in that order."""
+    """Return the sorted wire names of a struct's fields, and a function that reads the fields in that order."""
     pairs = sorted((field.encode_name, field.name) for field in msgspec.structs.fields(cls))
     attributes = [attribute for _, attribute in pairs]
     read = attrgetter(*attributes) if len(attributes) > 1 else lambda value: tuple(getattr(value, name) for name in attributes)

@@ -11,7 +11,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 encode = hot.encode_properties
-"""Return properties as they travel and are stored. Raises MessageIllegal for what they cannot hold."""
+"""Return the encoded properties. Raises MessageIllegal for names or values that cannot be encoded."""
 
 
 def decode(data: Buffer) -> dict[str, str]:

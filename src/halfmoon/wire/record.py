@@ -22,7 +22,7 @@ RECORD_BYTES_MAX = BODY_BYTES_MAX + 64 * 1024
 """A record of the default maxMessageSize. Follows the original, which allows 64 KiB beside the body."""
 
 KEPT_BYTES_MAX = BODY_BYTES_MAX
-"""Largest body that a message keeps once it was unpacked: as senders and brokers have it by default."""
+"""Largest decompressed body that a message caches: the default limit of senders and brokers."""
 
 _I32 = Struct(">i")
 
@@ -63,7 +63,7 @@ def encode_record(
 
 
 class Record(StoredMessage):
-    """A message that reads its fields from its record when they are first asked for; most are never."""
+    """Message that decodes its fields from its record on first access; most fields are never read."""
 
     __slots__ = ("_head", "_more", "_tail", "_topic_size", "_unpack")
     _head: tuple[Any, ...]  # as `HEAD` has it
@@ -73,7 +73,7 @@ class Record(StoredMessage):
     _unpack: tuple[Callable[[StoredMessage, bytes, int], tuple[bytes, int]], bytes] | None  # and what it is to unpack
 
     def __new__(cls, *values: Any, **named: Any) -> StoredMessage:  # type: ignore[misc]
-        """Return a plain message: only `decode_record` makes one that reads."""
+        """Return a plain message: only `decode_record` creates one that decodes lazily."""
         return StoredMessage(*values, **named)
 
     def __getattr__(self, name: str) -> Any:
@@ -87,17 +87,17 @@ class Record(StoredMessage):
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of the body as it came."""
+        """Size of the stored body, bytes."""
         size: int = self._head[14]
         return size
 
     def beginning(self, size_max: int) -> bytes:
-        """Return the first bytes of the body. No more of a compressed one is unpacked, and nothing of it is kept."""
+        """Return the first bytes of the body. Decompresses no more than that, and caches nothing."""
         body, sys_flag = self.as_stored()
         return beginning(body, sys_flag, size_max) if self._unpack else body[:size_max]
 
     def as_stored(self) -> tuple[bytes, int]:
-        """Return body and ``sys_flag`` as they are stored, or as they are now where the message was unpacked already."""
+        """Return body and ``sys_flag`` as stored, or decompressed if they already are."""
         waiting = self._unpack
         return (self.body, self.sys_flag) if waiting is None else (waiting[1], self._head[7])
 
@@ -110,7 +110,7 @@ class Record(StoredMessage):
             self._more = {**more, **properties} if more else properties
 
     def unpack_later(self, unpack: Callable[[StoredMessage, bytes, int], tuple[bytes, int]]) -> None:
-        """Have the body unpacked when it is asked for: of the message, body and flags as stored, give body and flags to show."""
+        """Decompress the body on first access: ``unpack`` gets message, body and flags as stored, and returns body and flags."""
         self._unpack = unpack, self.body
         del self.body, self.sys_flag
 
@@ -122,9 +122,9 @@ class Record(StoredMessage):
         return properties
 
     def _unpacked(self) -> tuple[bytes, int]:
-        """Return body and flags as they are shown. Two threads may come here at once; what the first one set is what counts.
+        """Return body and flags to show. Two threads may enter at once; the first result is kept.
 
-        A larger body than `KEPT_BYTES_MAX` is unpacked each time: else a page of messages would grow as its reader goes through it.
+        A body larger than `KEPT_BYTES_MAX` is decompressed on each access, to bound the memory of a page of messages.
         """
         waiting = self._unpack
         if waiting is None:
@@ -190,10 +190,9 @@ def decode_records(body: Buffer) -> list[StoredMessage]:
 
 
 def decode_run(data: bytes, at: int = 0) -> tuple[list[StoredMessage], int, BadMessage | None]:
-    """Return the messages of records that lie one behind the other, where the first one begins that cannot be read, and why not;
-    None: all of them can.
+    """Return the messages of consecutive records, and the position and error of the first record that cannot be read, or None.
 
-    Their lengths are checked here, once. Each message has the bytes of its own record only, and keeps no others in memory.
+    Checks their lengths once. Each message holds the bytes of its own record only.
     """
     rows, at = record_rows(data, at)
     messages: list[StoredMessage] = [_record(*row) for row in rows]
@@ -226,7 +225,7 @@ class BatchItem(NamedTuple):
 
 
 encode_batch = hot.encode_batch
-"""Return the body of a batch of items. Raises MessageIllegal for what they cannot hold."""
+"""Return the body of a batch of items. Raises MessageIllegal for items that cannot be encoded."""
 
 
 def decode_batch(body: Buffer) -> list[BatchItem]:

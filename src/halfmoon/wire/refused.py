@@ -10,14 +10,14 @@ from typing import NamedTuple
 
 
 class Refused(NamedTuple):
-    """A request that is refused on purpose."""
+    """Request that is refused on purpose."""
 
     name: str
     reason: str
 
 
 NEVER = "RocketMQ declares it and answers it nowhere"
-"""Reason of codes that 4.9 refuses just so: their remark is the original's."""
+"""Reason for codes that 4.9 refuses as well: the remark is the original's."""
 
 _BY_REASON = {
     NEVER: """
@@ -62,7 +62,7 @@ for _reason, _lines in _BY_REASON.items():
 
 
 def not_supported(code: int) -> str:
-    """Return the remark of the answer (code 3) to a request that nobody answers."""
+    """Return the remark of the answer (code 3) to an unsupported request."""
     refused = REFUSED.get(code)
     reason = f": {refused.reason}" if refused is not None and refused.reason != NEVER else ""
     return f" request type {code} not supported{reason}"

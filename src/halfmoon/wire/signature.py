@@ -1,8 +1,7 @@
-"""Who signs requests, and whether one is signed. Bytes in, bytes out; knows no account and no clock.
+"""Signatures of requests: signing and verifying. Bytes in, bytes out; knows no account and no clock.
 
-What is signed, and how, is said in `halfmoon.columns.signing`. ``AccessKey`` and ``SecurityToken`` are fields like any other and so
-are signed. Nothing of a frame but its fields and body is: not its code, nor its opaque, nor the time, so a request that was
-overheard can be sent again. Only TLS protects against that.
+`halfmoon.columns.signing` defines the signed bytes: all fields, ``AccessKey`` and ``SecurityToken`` included, and the body. Code,
+opaque and time are not signed, so a recorded request can be replayed. Only TLS protects against that.
 
 Follows AclClientRPCHook and PlainAccessValidator (RocketMQ 4.9.7).
 """
@@ -17,11 +16,11 @@ from halfmoon.columns.signing import hashes, signed
 from halfmoon.hot import Signer
 
 KEY_LENGTH_MIN, KEY_LENGTH_MAX = 7, 256
-"""Characters of an access key and of a secret. The least is the original's."""
+"""Bounds of the length of an access key and of a secret, characters. The minimum is the original's."""
 
 
 class Credentials(NamedTuple):
-    """Who signs: an access key, its secret, and a token that some clouds want besides. Its text shows the access key alone."""
+    """Access key, secret, and the security token that some clouds require. ``repr`` shows the access key only."""
 
     access_key: str
     secret_key: str
@@ -32,21 +31,21 @@ class Credentials(NamedTuple):
 
 
 Signs = Callable[[str], Credentials | None]
-"""Returns who signs requests to an address; None: nobody does."""
+"""Function that returns the credentials for an address; None: requests are not signed."""
 
 
 def nobody(_address: str) -> None:
-    """Sign nothing."""
+    """Return no credentials for any address."""
 
 
 @lru_cache(1024)
 def signer(credentials: Credentials) -> Signer:
-    """Return what signs frames as they are written."""
+    """Return a signer of frames."""
     return Signer(*credentials)
 
 
 def verify(secret: bytes, fields: Mapping[str, str], body: bytes | memoryview) -> bool:
-    """Whether a request is signed with a secret. Takes as long for a wrong signature as for the right one."""
+    """Return whether a request is signed with a secret, in constant time."""
     return signed(_hashes(secret), fields, body)
 
 

@@ -1,4 +1,4 @@
-"""The protocol table: each request is one small class, and from it come codec, registry, reference page and tests.
+"""Protocol table: each request is one small class; codec, registry, reference page and tests derive from it.
 
 A request class is declared once with `request`; its attributes are the header's fields, its annotations their types::
 
@@ -30,7 +30,7 @@ I64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class Header(msgspec.Struct, kw_only=True, rename="camel"):
-    """Base of every request and reply header. Plain at run time: built, read, forgotten."""
+    """Base of every request and reply header: a plain value."""
 
 
 def wire(name: str, default: Any = msgspec.NODEFAULT) -> Any:
@@ -39,11 +39,11 @@ def wire(name: str, default: Any = msgspec.NODEFAULT) -> Any:
 
 
 class NoFields(Header):
-    """A header without fields."""
+    """Header without fields."""
 
 
 class RequestType(NamedTuple):
-    """One line of the table."""
+    """Row of the table: one request."""
 
     code: int
     name: str
@@ -51,9 +51,9 @@ class RequestType(NamedTuple):
     reply: type[Header]
     since: str
     needs: Needs | None
-    """What an account needs to send it; None: nobody thought of it yet, which a test refuses and a broker takes for `ADMIN`."""
+    """Permissions needed to send it; None: undeclared, which a test refuses and a broker treats as `ADMIN`."""
     names: dict[str, str]
-    """The name that each attribute of the header has on the wire."""
+    """Wire name by attribute of the header."""
 
     @property
     def admin(self) -> bool:
@@ -66,23 +66,23 @@ class RequestType(NamedTuple):
         return self.needs is None or self.needs.operated
 
     def asked(self, fields: Mapping[str, str], body: bytes | memoryview) -> str:
-        """Return what a request names, for a log: its fields but for secrets, each cut, and how large its body is."""
+        """Return a request's fields without secrets, each shortened, and the size of its body, for a log."""
         given = [(name, fields[name]) for name in self.names.values() if name in fields]
         texts = [f"{name}={'(left out)' if 'secret' in name.lower() else shortened(value)}" for name, value in given]
         return " ".join([f"{self.name} ({self.code})", *texts] + [f"body={len(body)} bytes"] * bool(body))
 
 
 VALUE_MAX = 270
-"""Characters of one field in a log: the longest name of a group, with its prefix, has 262."""
+"""Longest field in a log, characters: the longest name of a group, with its prefix, has 262."""
 
 
 def shortened(text: str) -> str:
-    """Return a text for a log, cut."""
+    """Return a text for a log, shortened to `VALUE_MAX`."""
     return text if len(text) <= VALUE_MAX else f"{text[:VALUE_MAX]}..."
 
 
 REQUESTS: dict[int, RequestType] = {}
-"""Every request that Halfmoon knows, by code; filled by importing ``halfmoon.wire.headers``."""
+"""All requests by code; filled by importing ``halfmoon.wire.headers``."""
 
 _BY_HEADER: dict[type[Header], RequestType] = {}
 
@@ -108,14 +108,14 @@ def request(
 
 
 def request_type(header: Header | type[Header]) -> RequestType:
-    """Return the table's line of a request header."""
+    """Return the row of a request header."""
     if isinstance(header, Header):
         return _BY_HEADER[type(header)]
     return _BY_HEADER[header]
 
 
 def parse(cls: type[H], fields: dict[str, str]) -> H:
-    """Return the header that text fields describe; fields that the class does not declare are ignored.
+    """Return a header from text fields; fields that the class does not declare are ignored.
 
     Raises:
         BadHeader: a required field is missing, a number does not parse or is out of range.
@@ -131,5 +131,5 @@ def parse(cls: type[H], fields: dict[str, str]) -> H:
 
 
 def fields_of(header: Header) -> dict[str, str]:
-    """Return a header's fields as they travel: text, None left out, booleans ``true`` and ``false``."""
+    """Return a header's fields as text for the wire: None left out, booleans ``true`` and ``false``."""
     return texts_of(header.__struct_encode_fields__, astuple(header))

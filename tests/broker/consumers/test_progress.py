@@ -6,6 +6,7 @@ import pytest
 
 from halfmoon.broker.consumers import offsets as offsets_module
 from halfmoon.model import MessageQueue
+from halfmoon.testing.disk import SimDisk
 from halfmoon.wire.bodies import (
     BrokerConsumeStats,
     ConsumerOffsetTable,
@@ -34,7 +35,6 @@ from halfmoon.wire.headers.offset import (
     UpdateConsumerOffset,
 )
 from halfmoon.wire.headers.topic import DeleteTopicInBroker, QueryConsumeTimeSpan, QueryTopicConsumeByWho
-from simulation.disk import SimDisk
 from tests.broker.talk import START_MS
 
 T = "orders"

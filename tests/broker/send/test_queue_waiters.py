@@ -5,9 +5,9 @@ from __future__ import annotations
 from random import Random
 
 from halfmoon.broker.send import queue_waiters as waiters_module
+from halfmoon.testing.disk import SimDisk
 from halfmoon.wire.headers.send import SendMessageReply
 from halfmoon.wire.headers.topic import DeleteTopicInBroker
-from simulation.disk import SimDisk
 from tests.broker.talk import send_header
 
 

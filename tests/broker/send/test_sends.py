@@ -8,6 +8,7 @@ from halfmoon.broker.names import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from halfmoon.broker.send import replies
 from halfmoon.broker.send import sends as send_module
 from halfmoon.hot import BATCH_MAX
+from halfmoon.testing.disk import SimDisk
 from halfmoon.wire.codes import JSON, ROCKETMQ
 from halfmoon.wire.command import encode, request_command
 from halfmoon.wire.headers.offset import GetMaxOffset, OffsetReply
@@ -15,7 +16,6 @@ from halfmoon.wire.headers.pull import PullMessageReply
 from halfmoon.wire.headers.send import SendMessage, SendMessageReply
 from halfmoon.wire.ids import pack_host, parse_offset_msg_id
 from halfmoon.wire.record import BatchItem, decode_records, encode_batch
-from simulation.disk import SimDisk
 from tests.broker.half import TOPIC, half_properties, stored
 from tests.broker.talk import OF_THE_BROKER, START_MS, Talk, pull_header, send_header
 

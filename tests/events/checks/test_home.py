@@ -380,7 +380,9 @@ def test_a_tenant_whose_schema_is_gone_keeps_no_other_from_being_decided(postgre
 def test_statements_name_the_tables_in_a_schema_and_nothing_else(schema: str) -> None:
     for dialect, quote in (("postgresql", '"'), ("mysql", "`")):
         place = f"{quote}{schema}{quote}." if schema else ""
-        for statement in create(TOKENS, dialect, schema) + migrate(TOKENS, dialect, schema):
+        statements = create(TOKENS, dialect, schema) + migrate(TOKENS, dialect, schema)
+        assert statements
+        for statement in statements:
             assert f" {place}{TOKENS.name}" in statement
             assert f"ix_{place}" not in statement or not schema
 
@@ -502,12 +504,12 @@ def test_events_of_a_schema_that_is_made_with_them_are_decided(postgres: Engine)
         connection.execute(text("DROP SCHEMA tenant_c CASCADE"))
 
 
-def test_notes_of_consumed_events_lie_in_the_schema_that_was_said(postgres: Engine) -> None:
+async def test_notes_of_consumed_events_lie_in_the_schema_that_was_said(postgres: Engine) -> None:
     maker = sessionmaker(postgres)
     provider(maker, schema="tenant_a")
     ledger = ledger_of(maker)
     create_consumed(ledger.provider)
-    with ledger.lend(ConsumedKey("S_mail", T, "E1", 1)):
+    async with ledger.lend(ConsumedKey("S_mail", T, "E1", 1)):
         pass
     with postgres.connect() as connection:
         assert connection.scalar(text("SELECT COUNT(*) FROM tenant_a.halfmoon_consumed")) == 1

@@ -159,8 +159,7 @@ def test_who_waited_for_a_member_that_rolls_back_processes_the_event(engine, mak
     assert mailed(engine) == [message.msg_id]
 
 
-def test_another_s_open_transaction_is_waited_for_in_bounded_time(postgres_url, monkeypatch):
-    monkeypatch.setattr("halfmoon.events.dedup.ledger.LOCK_WAIT_MS", 300)
+def test_another_s_open_transaction_is_waited_for_in_bounded_time(postgres_url):
     engine = create_engine(postgres_url)
     Session = sessionmaker(engine)
     dedup.create_tables(provider(Session))
@@ -170,7 +169,7 @@ def test_another_s_open_transaction_is_waited_for_in_bounded_time(postgres_url, 
         row = {"topic": "TP_ORDER", "id": message.msg_id}
         other.execute(text("INSERT INTO halfmoon_consumed VALUES ('S_mail', :topic, :id, 1)"), row)
         begun = time.monotonic()
-        outcome = dispatch(free, Session).consume(message, 1)
+        outcome = dispatch(free, Session, lock_wait_ms=300).consume(message, 1)
         assert time.monotonic() - begun < 20
     again = dispatch(free, Session).consume(message, 2)
     engine.dispose()

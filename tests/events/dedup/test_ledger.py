@@ -9,16 +9,16 @@ import pytest
 
 from halfmoon.events.dbapi import provider
 from halfmoon.events.dedup import create_tables
-from halfmoon.events.dedup.ledger import Consumed, ConsumedKey, ProviderLedger, key_of
+from halfmoon.events.dedup.ledger import Consumed, ConsumedKey, Ledger, key_of
 
 KEY = ConsumedKey("S_mail", "TP_ORDER", "E1", 1)
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> ProviderLedger:
+def ledger(tmp_path: Path) -> Ledger:
     database = provider(lambda: sqlite3.connect(tmp_path / "shop.db"))
     create_tables(database)
-    return ProviderLedger(database)
+    return Ledger(database)
 
 
 def test_an_id_of_a_publisher_is_noted_as_it_is_and_any_other_by_its_digest() -> None:
@@ -28,27 +28,30 @@ def test_an_id_of_a_publisher_is_noted_as_it_is_and_any_other_by_its_digest() ->
     assert all(len(key) <= 64 for key in keys)
 
 
-def test_an_event_is_consumed_once_a_group_and_topic(ledger: ProviderLedger) -> None:
-    with ledger.lend(KEY):
+async def test_an_event_is_consumed_once_a_group_and_topic(ledger: Ledger) -> None:
+    async with ledger.lend(KEY):
         pass
-    with pytest.raises(Consumed), ledger.lend(KEY):
-        pass
+    with pytest.raises(Consumed):
+        async with ledger.lend(KEY):
+            pass
     for other in (KEY._replace(group="S_stock"), KEY._replace(topic="TP_STOCK"), KEY._replace(event_id="E2")):
-        with ledger.lend(other):
+        async with ledger.lend(other):
             pass
 
 
-def test_what_fails_is_not_consumed(ledger: ProviderLedger) -> None:
-    with pytest.raises(ValueError), ledger.lend(KEY):
-        raise ValueError
-    with ledger.lend(KEY) as rows:
-        assert rows.all("SELECT topic, event_id FROM halfmoon_consumed") == [("TP_ORDER", "E1")]
+async def test_what_fails_is_not_consumed(ledger: Ledger) -> None:
+    with pytest.raises(ValueError):
+        async with ledger.lend(KEY):
+            raise ValueError
+    async with ledger.lend(KEY) as connection:
+        assert connection.execute("SELECT topic, event_id FROM halfmoon_consumed").fetchall() == [("TP_ORDER", "E1")]
 
 
-def test_a_note_of_a_release_without_topics_counts_for_every_topic(ledger: ProviderLedger) -> None:
+async def test_a_note_of_a_release_without_topics_counts_for_every_topic(ledger: Ledger) -> None:
     with ledger.provider.fresh() as rows:
         rows.run("INSERT INTO halfmoon_consumed VALUES ('S_mail', '', 'E1', 1)")
-    with pytest.raises(Consumed), ledger.lend(KEY):
-        pass
-    with ledger.lend(KEY._replace(event_id="E2")):
+    with pytest.raises(Consumed):
+        async with ledger.lend(KEY):
+            pass
+    async with ledger.lend(KEY._replace(event_id="E2")):
         pass

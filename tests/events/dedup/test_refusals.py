@@ -50,7 +50,7 @@ def test_a_function_and_its_transaction_are_of_one_kind(sqlite_url):
 
 @pytest.mark.parametrize("wrong", [3, object(), lambda: None, Session])
 def test_what_is_no_database_is_refused(wrong):
-    with pytest.raises(UsageError, match="give a sessionmaker"):
+    with pytest.raises(UsageError, match="a sessionmaker"):
         ledger_of(wrong)
 
 

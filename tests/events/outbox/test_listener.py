@@ -15,6 +15,7 @@ import sqlalchemy
 from sqlalchemy.orm import sessionmaker
 
 from halfmoon.events import Publisher, dbapi
+from halfmoon.events.databases.provider import DatabaseProvider
 from halfmoon.events.outbox.listener import Listener
 from halfmoon.events.outbox.relay import Relay
 from tests.events.fakes import FakeTransport
@@ -268,7 +269,7 @@ def test_on_a_database_without_notifications_a_relay_polls_and_says_so_once(wher
 
 def test_a_provider_of_the_users_own_that_cannot_listen_is_polled(wakes, caplog):
     caplog.set_level(logging.INFO, "halfmoon.events")
-    listener = Listener(object(), lambda: wakes.append(1), "r1")
+    listener = Listener(DatabaseProvider(), lambda: wakes.append(1), "r1")
     listener._thread.join(10)
     listener.close()
-    assert [record.getMessage() for record in caplog.records if "object opens no connection" in record.getMessage()]
+    assert [record.getMessage() for record in caplog.records if "DatabaseProvider opens no connection" in record.getMessage()]

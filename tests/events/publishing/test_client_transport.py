@@ -275,6 +275,7 @@ def test_messages_that_are_sent_together_have_each_their_own_result(
     results = transport.send_many(made, timeout_ms=3_000)
 
     found = {one.msg_id: one for one in received(cluster, topic, 20)}
+    assert len(found) == 20
     for message, result in zip(made, results, strict=True):
         assert isinstance(result, SendResult)
         stored = found[result.msg_id]

@@ -164,6 +164,7 @@ def test_what_it_sends_is_found_by_the_ids_that_it_returns_and_is_consumed(clien
     client.call("push.stop", name=client.group)
 
     with client.admin() as admin:
+        assert len(sent) == 5
         for i, result in enumerate(sent):
             assert result.get("status", "SEND_OK") == "SEND_OK"
             ids = {result[name] for name in ("msg_id", "offset_msg_id") if result.get(name)}

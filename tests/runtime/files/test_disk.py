@@ -11,7 +11,7 @@ import pytest
 from halfmoon.runtime.files import disk as disk_module
 from halfmoon.runtime.files.disk import RealDisk
 from halfmoon.runtime.files.filesystems import Kind
-from tests.simulation.disk_rules import DiskRules
+from tests.testing.disk_rules import DiskRules
 
 
 class TestRealDisk(DiskRules):

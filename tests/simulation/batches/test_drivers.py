@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from halfmoon.testing.cluster import Cluster
 from simulation.batches.checkers import copies
 from simulation.batches.drivers import BatchDriver
 from simulation.batches.queries import QUEUES, TOPIC, Query
 from simulation.batches.watch import Watch
-from simulation.cluster import Cluster
 from simulation.history import History
 from simulation.ledger import Ledger
 
@@ -18,7 +18,7 @@ def test_a_tidy_driver_writes_every_message_once_and_another_life_of_it_nothing(
     query = Query("query-0", history.plan.brokers, partitions=2, rows=3, target=2, wandering=False)
     for lives in (1, 2):
         driver = BatchDriver(history.cluster, query, tidy=True)
-        history.cluster.world.run_until(lambda driver=driver: driver.ended, 60_000)  # type: ignore[misc]
+        history.cluster.timeline.run_until(lambda driver=driver: driver.ended, 60_000)  # type: ignore[misc]
         history.cluster.run(ms=2_000)
         there = copies(history.contents(history.places([TOPIC], QUEUES)))
         assert (query.lives, query.done, query.problems) == (lives, 1, [])

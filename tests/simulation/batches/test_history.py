@@ -6,9 +6,9 @@ from functools import cache, partial
 
 import pytest
 
+from halfmoon.testing.cluster import Cluster
 from simulation.batches.history import BatchVerdict, simulate_batches
 from simulation.batches.queries import SENDS
-from simulation.cluster import Cluster
 
 SEEDS = range(1, 31)
 MORE_SEEDS = range(31, 48)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from halfmoon.testing.cluster import Cluster
 from simulation.batches.queries import TOPIC, Query
 from simulation.batches.watch import Watch
-from simulation.cluster import Cluster
 
 
 def test_a_batch_that_comes_message_by_message_is_found() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from simulation.cluster import Cluster
+from halfmoon.testing.cluster import Cluster
+from halfmoon.testing.disk import SimDisk
 from simulation.damage.rebuild import scan_log
-from simulation.disk import SimDisk
 from simulation.history import indexes_of
 
 

@@ -11,10 +11,10 @@ from halfmoon.broker.broker import Broker
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.effects import CoreEffect, Write
 from halfmoon.ports import Buffer
+from halfmoon.testing.disk import SimDisk, SimFile
 from halfmoon.wire.command import Command, decode, encode, reply_command
 from halfmoon.wire.frame import Frame, Inbox
 from halfmoon.wire.headers.send import SendMessageReply
-from simulation.disk import SimDisk, SimFile
 from tests.simulation.faulty import faulty_broker
 
 SENDS = (10, 310, 320)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from halfmoon.broker.broker import Broker
-from simulation.cluster import Cluster
-from simulation.host import Closed
+from halfmoon.testing.cluster import Cluster
+from halfmoon.testing.host import Closed
 from simulation.messages.history import called_silent, simulate
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from simulation.cluster import Cluster
+from halfmoon.testing.cluster import Cluster
 from simulation.history import History
 from simulation.ledger import Contents, Ledger, Queue
 from simulation.messages.searches import searches_differ

@@ -14,7 +14,7 @@ from halfmoon.client.core.consume.pull import max_offset
 from halfmoon.client.core.consume.pull_consumer import HandedOut, PullConsumerCore
 from halfmoon.effects import Op
 from halfmoon.model import MessageQueue, StoredMessage
-from simulation.cluster import Cluster
+from halfmoon.testing.cluster import Cluster
 from simulation.ledger import Ledger
 from simulation.polls.checkers import PollLedger
 from simulation.polls.history import GROUP, TOPIC, PollVerdict, _History, simulate_polls

@@ -11,9 +11,9 @@ import pytest
 
 from halfmoon.broker.admin.cleaning import Cleaning
 from halfmoon.broker.request import Reply, Request
+from halfmoon.testing.cluster import Cluster, topic_request
 from halfmoon.wire.headers.offset import OffsetReply, QueryConsumerOffset, UpdateConsumerOffset
 from halfmoon.wire.headers.topic import DeleteTopicInBroker
-from simulation.cluster import Cluster, topic_request
 from simulation.topics.history import FOREIGN, MEMBERS, DeletedVerdict, simulate_deleted
 from tests.simulation.faulty import faulty_broker
 

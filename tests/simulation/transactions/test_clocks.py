@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simulation.cluster import Cluster
+from halfmoon.testing.cluster import Cluster
 from simulation.transactions.clocks import BrokerClock, Reading, read_clocks
 
 
@@ -29,11 +29,11 @@ def test_a_clock_that_was_set_back_shows_a_time_twice() -> None:
 def test_a_clock_that_is_set_forward_gains_that_much() -> None:
     cluster = Cluster(1)
     clocks = read_clocks(cluster)
-    begun = cluster.world.now
+    begun = cluster.timeline.now
     cluster.run(ms=500)
     cluster.brokers[0].host.step_clock(60_000)
     cluster.run(ms=500)
     known = clocks["broker-a"]
-    assert known.gained_ms(begun, cluster.world.now) == 60_000
+    assert known.gained_ms(begun, cluster.timeline.now) == 60_000
     last = known.readings[-1]
     assert last.shown_ms - last.at_ms == 60_000

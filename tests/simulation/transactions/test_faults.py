@@ -7,9 +7,9 @@ from random import Random
 import pytest
 
 from halfmoon.errors import ConnectFailed
-from simulation.disk import SimDisk, Stopped
-from simulation.network import End, Network
-from simulation.world import World
+from halfmoon.testing.disk import SimDisk, Stopped
+from halfmoon.testing.network import End, Network
+from halfmoon.testing.timeline import Timeline
 
 
 @pytest.mark.parametrize(("count", "whole"), [(-1, 0), (0, 1), (2, 3)])
@@ -27,14 +27,14 @@ def test_a_disk_stops_so_many_writes_behind_one_to_a_path(count: int, whole: int
 
 
 def test_who_gets_no_answer_is_connected_once_the_network_is_whole() -> None:
-    world = World(1)
-    network = Network(world)
+    timeline = Timeline(1)
+    network = Network(timeline)
     found: list[End | ConnectFailed] = []
     network.listen("b:1", lambda end: None)
     network.cut("a", "b")
     network.connect("a", "b:1", found.append)
-    world.run(ms=2500)
+    timeline.run(ms=2500)
     assert found == []
     network.heal()
-    world.run(ms=1000)
+    timeline.run(ms=1000)
     assert [type(one) for one in found] == [End]

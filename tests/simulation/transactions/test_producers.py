@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simulation.cluster import Cluster
+from halfmoon.testing.cluster import Cluster
 from simulation.ledger import Ledger
 from simulation.transactions.ledger import TxLedger
 from simulation.transactions.log import COMMITTED, PREPARED, ROLLED_BACK, read_log, table_differs
@@ -20,7 +20,7 @@ def lived(fates: dict[str, float], *, operators: int = 0, ms: int = 10_000) -> t
     cluster.create_topic("orders")
     cluster.run(ms=100)
     ledger = TxLedger(Ledger("async"), 15, 1000, 1000, 500)
-    plan = TxPlan(ledger, ("orders",), lambda: cluster.world.now, fates)
+    plan = TxPlan(ledger, ("orders",), lambda: cluster.timeline.now, fates)
     producer = Producer(cluster, plan, "P_shop", "P_shop.1", lanes=2)
     for number in range(operators):
         Operator(cluster, plan, f"operator-{number}")

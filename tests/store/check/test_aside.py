@@ -6,7 +6,7 @@ from random import Random
 
 from halfmoon.store.check.aside import FOLDERS_MAX, Aside, is_folder
 from halfmoon.store.log.segments import Segments
-from simulation.disk import SimDisk
+from halfmoon.testing.disk import SimDisk
 from tests.store.driving import NOW
 
 

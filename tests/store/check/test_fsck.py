@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from halfmoon.store.check.fsck import Problem, fsck
-from simulation.disk import SimDisk
+from halfmoon.testing.disk import SimDisk
 from tests.store.driving import NOW, carry_out, close, disk_without_a_log_file, draft, open_store, small
 
 LOG, QUEUE = "commitlog/00000000000000000000", "consumequeue/t/0/00000000000000000000"

@@ -8,7 +8,7 @@ import pytest
 
 from halfmoon.store.check.fsck import Problem, fsck
 from halfmoon.store.check.repair import plan_repair
-from simulation.disk import SimDisk
+from halfmoon.testing.disk import SimDisk
 from tests.store.driving import NOW, close, draft, open_store, small
 
 

@@ -13,7 +13,7 @@ from halfmoon.store.check.sound_runs import run_at
 from halfmoon.store.keyindex.key_index import KeyIndex
 from halfmoon.store.log.segments import Segments
 from halfmoon.store.records import tag_hash_of
-from simulation.disk import SimDisk
+from halfmoon.testing.disk import SimDisk
 from tests.store.driving import NOW, close, draft, open_store, small
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simulation.disk import SimDisk
+from halfmoon.testing.disk import SimDisk
 from tests.store.check.test_fsck import disk as disk
 from tests.store.check.test_fsck import problems
 from tests.store.driving import NOW, close, draft, open_store

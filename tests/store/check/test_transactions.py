@@ -10,7 +10,7 @@ import pytest
 from halfmoon.store.check.fsck import Problem, fsck
 from halfmoon.store.transactions.index import State
 from halfmoon.store.transactions.watermark import WatermarkFile
-from simulation.disk import SimDisk
+from halfmoon.testing.disk import SimDisk
 from tests.store.driving import NOW
 from tests.store.transacting import close_both, commit, open_both, roll_back, save_all, settings, some_work
 

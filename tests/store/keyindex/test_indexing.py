@@ -12,7 +12,7 @@ from halfmoon.store.check.fsck import fsck
 from halfmoon.store.keyindex import indexing
 from halfmoon.store.log.resync import next_record
 from halfmoon.store.queues.reading import ReadResult, ReadStatus
-from simulation.disk import SimDisk
+from halfmoon.testing.disk import SimDisk
 from tests.store.driving import NOW, carry_out, close, draft, facts_of, open_store, run, small
 
 ALWAYS = (0, 2**62)

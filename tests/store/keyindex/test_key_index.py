@@ -11,7 +11,7 @@ import pytest
 
 from halfmoon.hot import INDEX_ENTRY, KEY
 from halfmoon.store.keyindex.key_index import HEADER, SLOT, KeyIndex
-from simulation.disk import SimDisk, Stopped
+from halfmoon.testing.disk import SimDisk, Stopped
 
 NOW = 1_700_000_000_000
 

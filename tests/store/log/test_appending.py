@@ -12,7 +12,7 @@ from halfmoon.errors import MessageIllegal, StoreNotWritable
 from halfmoon.hot import DURABLE, Group, Messages
 from halfmoon.store import Store
 from halfmoon.store.store import Appended
-from simulation.disk import SimDisk, SimFile
+from halfmoon.testing.disk import SimDisk, SimFile
 from tests.store.driving import NOW, carry_out, close, draft, open_store, read_all
 
 QUEUES = [("A", 0), ("A", 1), ("B", 0)]

@@ -11,7 +11,7 @@ from halfmoon.errors import MessageIllegal
 from halfmoon.hot import BORN_V6, DURABLE, ENTRY, MAGIC_V2, Draft, Messages
 from halfmoon.store.log.commit_log import CommitLog, DamagedRange
 from halfmoon.store.records import RecordFacts
-from simulation.disk import SimDisk
+from halfmoon.testing.disk import SimDisk
 from tests.store.driving import BORN, HOST, NOW, draft, entries_of
 from tests.store.test_records import VECTOR
 

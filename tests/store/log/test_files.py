@@ -11,7 +11,7 @@ from halfmoon.store.layout import COMMIT_LOG, QUARANTINE, file_name
 from halfmoon.store.log.files import load_log
 from halfmoon.store.log.quarantine import Quarantine
 from halfmoon.store.log.segments import Segments
-from simulation.disk import SimDisk
+from halfmoon.testing.disk import SimDisk
 
 FILE = 4096
 

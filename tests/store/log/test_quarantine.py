@@ -7,7 +7,7 @@ from random import Random
 from halfmoon.store.layout import QUARANTINE
 from halfmoon.store.log.quarantine import KEPT_MAX, Quarantine
 from halfmoon.store.log.segments import Segments
-from simulation.disk import SimDisk
+from halfmoon.testing.disk import SimDisk
 
 
 def test_the_rest_of_a_file_is_copied_without_the_zeros_at_its_end():

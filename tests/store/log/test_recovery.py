@@ -9,7 +9,7 @@ import pytest
 from halfmoon.errors import StoreError
 from halfmoon.store import Store
 from halfmoon.store.check.fsck import fsck
-from simulation.disk import SimDisk, Stopped
+from halfmoon.testing.disk import SimDisk, Stopped
 from tests.store.driving import HOST, NOW, carry_out, close, disk_without_a_log_file, draft, open_store, read_all, run, small
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from halfmoon.store.log.resync import next_record
-from simulation.disk import SimDisk
+from halfmoon.testing.disk import SimDisk
 from tests.store.driving import NOW, draft, open_store
 
 

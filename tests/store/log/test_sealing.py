@@ -9,7 +9,7 @@ import pytest
 from halfmoon.store.log.commit_log import CommitLog, DamagedRange
 from halfmoon.store.log.sealing import SEALED_MIN, Damage, close_file, damage_of, seal
 from halfmoon.store.records import BLANK_TAIL, RecordFacts, check_at
-from simulation.disk import SimDisk
+from halfmoon.testing.disk import SimDisk
 from tests.store.driving import NOW, close, draft, open_store
 
 FILE_BYTES = 64 * 1024

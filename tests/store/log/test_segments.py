@@ -8,7 +8,7 @@ import pytest
 
 from halfmoon.errors import StoreError
 from halfmoon.store.log.segments import Segments
-from simulation.disk import SimDisk
+from halfmoon.testing.disk import SimDisk
 
 
 def segments(disk: SimDisk | None = None) -> Segments:

@@ -10,7 +10,7 @@ from halfmoon.errors import UsageError
 from halfmoon.hot import ENTRY
 from halfmoon.store.layout import queue_directory
 from halfmoon.store.queues.consume_queue import NO_WINDOW, ConsumeQueue
-from simulation.disk import SimDisk
+from halfmoon.testing.disk import SimDisk
 from tests.store.driving import entries_of
 
 

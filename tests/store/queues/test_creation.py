@@ -12,7 +12,7 @@ from halfmoon.errors import StoreNotWritable, UsageError
 from halfmoon.store import Store
 from halfmoon.store.check.fsck import fsck
 from halfmoon.store.layout import RESERVATIONS
-from simulation.disk import SimDisk, Stopped
+from halfmoon.testing.disk import SimDisk, Stopped
 from tests.store.driving import NOW, carry_out, close, draft, open_store, run, small
 
 SYNC = {"flush_disk_type": "SYNC_FLUSH"}

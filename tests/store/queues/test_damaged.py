@@ -10,7 +10,7 @@ from halfmoon.hot import ENTRY, ENTRY_BYTES
 from halfmoon.store.check.fsck import fsck
 from halfmoon.store.layout import CONSUME_QUEUE, HALF_TOPIC, file_name
 from halfmoon.store.queues import write_out
-from simulation.disk import SimDisk
+from halfmoon.testing.disk import SimDisk
 from tests.store.driving import NOW, carry_out, close, draft, open_store, read_all, small
 from tests.store.test_damage import FILE, path_of
 from tests.store.test_damage import used_disk as disk_with_four_log_files

@@ -11,7 +11,7 @@ from halfmoon.store.health import Health
 from halfmoon.store.layout import QUEUE_ENDS
 from halfmoon.store.queues.consume_queue import ConsumeQueue
 from halfmoon.store.queues.ends import QueueEnds, end_of
-from simulation.disk import SimDisk
+from halfmoon.testing.disk import SimDisk
 from tests.store.driving import NOW, draft, entries_of, open_store
 
 

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from simulation.disk import SimDisk
+from halfmoon.testing.disk import SimDisk
 from tests.store.driving import NOW, carry_out, draft, open_store, read_all
 
 

@@ -14,7 +14,7 @@ from halfmoon.sql92 import bulk_filter
 from halfmoon.store import ReadStatus, Store
 from halfmoon.store.queues import matching
 from halfmoon.store.queues.matching import by_properties, selector
-from simulation.disk import SimDisk
+from halfmoon.testing.disk import SimDisk
 from tests.store.driving import BORN, NOW, draft, facts_of, open_store
 
 arrays.load()

@@ -11,8 +11,8 @@ from halfmoon.store.check.fsck import fsck
 from halfmoon.store.layout import CONSUME_QUEUE, HALF_TOPIC, OP_TOPIC, file_name
 from halfmoon.store.queues.missing import find_queues
 from halfmoon.store.timer.messages import TIMER_TOPIC
+from halfmoon.testing.disk import SimDisk, Stopped
 from simulation.damage.rebuild import indexes_differ
-from simulation.disk import SimDisk, Stopped
 from tests.store.driving import HOST, NOW, carry_out, close, draft, open_store, read_all, small
 from tests.store.test_damage import FILE, path_of
 from tests.store.transacting import add_halves, close_both, commit, open_both, truth_of

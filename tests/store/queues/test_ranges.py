@@ -8,8 +8,8 @@ from halfmoon import arrays
 from halfmoon.sql92.bulk_filter import ALL_UNSURE
 from halfmoon.store import ReadStatus, Store
 from halfmoon.store.queues import ranges as ranges_module
+from halfmoon.testing.disk import SimDisk
 from halfmoon.wire.record import decode_records
-from simulation.disk import SimDisk
 from tests.store.driving import NOW, draft, open_store
 
 

@@ -10,7 +10,7 @@ from halfmoon.errors import CorruptRecord
 from halfmoon.sql92.bulk_filter import ALL_UNSURE
 from halfmoon.store import ReadStatus, Store
 from halfmoon.store.queues import reading
-from simulation.disk import SimDisk
+from halfmoon.testing.disk import SimDisk
 from tests.store.driving import NOW, draft, facts_of, open_store
 
 

@@ -11,7 +11,7 @@ import pytest
 from halfmoon.store.layout import RESERVATIONS
 from halfmoon.store.queues.consume_queue import ConsumeQueue
 from halfmoon.store.queues.reservations import STEP_MAX, STEP_MIN, Reservations
-from simulation.disk import SimDisk, Stopped
+from halfmoon.testing.disk import SimDisk, Stopped
 
 
 def loaded(disk: SimDisk) -> Reservations:

@@ -13,7 +13,7 @@ from halfmoon.store.log.commit_log import CommitLog
 from halfmoon.store.queues.consume_queue import ConsumeQueue
 from halfmoon.store.queues.ends import QueueEnds
 from halfmoon.store.queues.visible_offsets import Arrival, VisibleOffsets
-from simulation.disk import SimDisk
+from halfmoon.testing.disk import SimDisk
 from tests.store.driving import HOST, NOW, carry_out, draft, entries_of, open_store, read_all
 
 

@@ -15,7 +15,7 @@ from halfmoon.runtime.files.disk import RealDisk
 from halfmoon.store.checkpoint import CheckpointFile
 from halfmoon.store.queues.consume_queue import WAITING_MAX
 from halfmoon.store.store import Store
-from simulation.disk import SimDisk
+from halfmoon.testing.disk import SimDisk
 from tests.store.driving import NOW, carry_out, close, draft, open_store, read_all
 
 QUEUES = 400

@@ -8,7 +8,7 @@ import pytest
 
 from halfmoon.store.transactions import check_slots
 from halfmoon.store.transactions.check_slots import FILE_SLOTS, SENT_MAX, Check, CheckSlots
-from simulation.disk import SimDisk
+from halfmoon.testing.disk import SimDisk
 
 
 def slots_on(disk: SimDisk) -> CheckSlots:

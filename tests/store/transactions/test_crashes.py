@@ -10,7 +10,7 @@ import pytest
 from halfmoon.errors import StoreNotWritable
 from halfmoon.store.check.fsck import fsck
 from halfmoon.store.transactions.index import State
-from simulation.disk import SimDisk, Stopped
+from halfmoon.testing.disk import SimDisk, Stopped
 from tests.store.driving import NOW, draft, run
 from tests.store.transacting import (
     REAL,

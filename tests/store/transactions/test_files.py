@@ -7,7 +7,7 @@ from random import Random
 from halfmoon.store.transactions.files import TransactionFiles
 from halfmoon.store.transactions.redo_log import PREPARED_TAG
 from halfmoon.store.transactions.state_table import State
-from simulation.disk import SimDisk
+from halfmoon.testing.disk import SimDisk
 from tests.store.transacting import settings
 
 

@@ -12,7 +12,7 @@ from halfmoon.store.check.fsck import fsck
 from halfmoon.store.layout import HALF_TOPIC, OP_TOPIC
 from halfmoon.store.transactions.files import TransactionFiles
 from halfmoon.store.transactions.index import Half, State, TransactionIndex
-from simulation.disk import SimDisk, Stopped
+from halfmoon.testing.disk import SimDisk, Stopped
 from tests.store.driving import HOST, NOW, carry_out, draft
 from tests.store.transacting import (
     MARK,

@@ -14,7 +14,7 @@ from halfmoon.store import Store
 from halfmoon.store.check.fsck import fsck
 from halfmoon.store.transactions import recovery
 from halfmoon.store.transactions.index import State
-from simulation.disk import SimDisk, Stopped
+from halfmoon.testing.disk import SimDisk, Stopped
 from tests.store.driving import HOST, NOW, carry_out, draft, run
 from tests.store.transacting import (
     MARK,

@@ -11,7 +11,7 @@ from halfmoon.store.transactions.redispatch import restore_states
 from halfmoon.store.transactions.redo_log import PREPARED_TAG, RedoLog, decided_tag
 from halfmoon.store.transactions.state_table import State, StateTable
 from halfmoon.store.transactions.watermark import Watermark
-from simulation.disk import SimDisk
+from halfmoon.testing.disk import SimDisk
 
 
 def table_and_redo() -> tuple[StateTable, RedoLog]:

@@ -8,7 +8,7 @@ from struct import Struct
 import pytest
 
 from halfmoon.store.transactions.redo_log import PREPARED_TAG, RedoLog, decided_tag, half_of
-from simulation.disk import SimDisk
+from halfmoon.testing.disk import SimDisk
 
 UNIT = Struct(">qiq")
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from halfmoon.store.transactions import state_table
 from halfmoon.store.transactions.state_table import BLOCK, Half, State, StateTable
-from simulation.disk import SimDisk, SimFile
+from halfmoon.testing.disk import SimDisk, SimFile
 
 RECORD = Struct(">qiiii")
 

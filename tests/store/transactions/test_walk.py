@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from halfmoon.model import java_hash
 from halfmoon.store.layout import HALF_TOPIC, OP_TOPIC
 from halfmoon.store.transactions.walk import EntryLookup, RecordKind, group_hash_of, indexes_of, transaction_records, walk
-from simulation.disk import SimDisk
+from halfmoon.testing.disk import SimDisk
 from tests.store.driving import NOW, draft, open_store
 
 V6 = bytes(20)

@@ -6,7 +6,7 @@ from contextlib import suppress
 from random import Random
 
 from halfmoon.store.transactions.watermark import Watermark, WatermarkFile
-from simulation.disk import SimDisk, Stopped
+from halfmoon.testing.disk import SimDisk, Stopped
 
 SOME = Watermark(1000, 20, 30, 5, 6, 2, 1500, clean=False, foreign=True, boot="boot-7")
 

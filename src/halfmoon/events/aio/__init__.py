@@ -21,7 +21,7 @@ from typing import Any
 from halfmoon.errors import UsageError
 from halfmoon.events.aio.own import BlockingConnection, execute
 from halfmoon.events.aio.proxy import AsyncProxyConnection
-from halfmoon.events.databases.database import Rows, Values
+from halfmoon.events.databases.database import Lent, Rows, Values
 from halfmoon.events.databases.provider import mapped
 from halfmoon.events.dbapi import ProxyProvider
 from halfmoon.events.tables import in_schema
@@ -41,6 +41,8 @@ def provider(connect: Callable[[], Awaitable[Any]], *, schema: str = "") -> Asyn
 
 class AsyncProvider(ProxyProvider):
     """A `Provider` over proxies of asyncio connections. Safe to use from many event loops."""
+
+    is_async = True
 
     def __init__(self, connect: Callable[[], Awaitable[Any]], *, schema: str = "") -> None:
         super().__init__(lambda: BlockingConnection(connect), dialect="postgresql", paramstyle="named", schema=schema)
@@ -79,6 +81,19 @@ class AsyncProvider(ProxyProvider):
     async def open(self) -> AsyncProxyConnection:
         """Open a connection whose transactions count; close it with its ``close()``."""
         return self.proxied(await self._connect_async())
+
+    def lend(self) -> AbstractAsyncContextManager[Lent]:
+        """Return a block with a connection in a transaction, closed at its end; see `Provider.lend`."""
+        return self._lend()
+
+    @asynccontextmanager
+    async def _lend(self) -> AsyncIterator[Lent]:
+        connection = await self.open()
+        try:
+            async with connection.transaction():
+                yield self.lent(connection)
+        finally:
+            await connection.close()
 
     def proxied(self, connection: Any) -> AsyncProxyConnection:
         """Return a proxy around an open connection of the driver. Use nothing but the proxy from now on."""

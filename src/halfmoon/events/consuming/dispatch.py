@@ -10,7 +10,7 @@ import inspect
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, AsyncExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple, TypeVar
 
 from halfmoon.errors import HalfmoonError, UsageError
@@ -142,9 +142,7 @@ class Dispatch:
             return "redeliver" if context.rollback_only else "consumed"
         note, inside = key_of(self.group, event.topic, event.id), True
         try:
-            async with AsyncExitStack() as stack:
-                lent = ledger.lend(note)
-                context.session = await stack.enter_async_context(lent) if ledger.is_async else stack.enter_context(lent)
+            async with ledger.lend(note) as context.session:
                 await _run(handler, event, context)
                 if context.rollback_only:
                     raise _RollBack

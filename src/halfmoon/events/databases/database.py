@@ -7,8 +7,8 @@ A provider binds the transactions it sees to their contexts (`halfmoon.events.tr
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from typing import Any, NamedTuple, Protocol
 
 from halfmoon.events.databases.listening import ListeningConnection
 from halfmoon.events.tables import in_schema
@@ -65,6 +65,17 @@ class SchemaRows:
         return self._rows.all(in_schema(statement, self._schema, self.dialect), values)
 
 
+class Lent(NamedTuple):
+    """A transaction that is lent to a consumer's function.
+
+    ``handle`` is the object that the function works with, such as a session. ``rows`` runs statements in the transaction: `Rows`,
+    whose methods are coroutine functions where the provider is one of an event loop (`Provider.is_async`).
+    """
+
+    handle: Any
+    rows: Any
+
+
 class Database(Protocol):
     """One data source, or one schema of it, without its users' transactions."""
 
@@ -81,7 +92,15 @@ class Database(Protocol):
 
 
 class Provider(Database, Protocol):
-    """Knows the transactions of one data source. Safe to use from many threads."""
+    """Knows the transactions of one data source. Safe to use from many threads.
+
+    `halfmoon.events.databases.provider.DatabaseProvider` has what most have in common; `halfmoon.events.databases.registry` finds
+    those of other packages.
+    """
+
+    @property
+    def is_async(self) -> bool:
+        """Whether its transactions are those of an event loop: `lend` is for ``async with``, and for coroutine functions."""
 
     @property
     def ways(self) -> str:
@@ -118,6 +137,9 @@ class Provider(Database, Protocol):
         self, transaction: LocalTransaction, statement: str, values: Values | None = None
     ) -> Sequence[Sequence[Any]]:
         """As ``rows(transaction).all(…)`` for transactions of an event loop."""
+
+    def lend(self) -> AbstractContextManager[Lent] | AbstractAsyncContextManager[Lent]:
+        """Return a block with a transaction for a consumer's function: committed at its end, rolled back by an exception."""
 
     def listening(self) -> ListeningConnection:
         """Open a connection that receives notifications of the database, outside of pools. For a thread without an event loop.

@@ -2,16 +2,17 @@
 
 A plain event that is published in one belongs to no transaction of its publisher. Sent at once, it would stay where the block is
 rolled back, so publishers refuse it. A transaction counts if its program said that it has something to commit: Django's `atomic`,
-SQLAlchemy's ``begin()``, a Session with objects to write. One that a statement began may only read, and does not count. Begins
-nothing and asks no database.
+SQLAlchemy's ``begin()``, a Session with objects to write. One that a statement began may only read, and does not count. The
+packages of providers find the blocks of their libraries. Begins nothing and asks no database.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Hashable, Iterator
 from contextvars import ContextVar, Token
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from halfmoon.events.databases.registry import load_packages
 
 
 class Block(NamedTuple):
@@ -42,21 +43,12 @@ def put_blocks_back(token: Token[frozenset[Hashable]]) -> None:
 
 
 def find_blocks_with(finder: Callable[[], Iterator[Block]]) -> None:
-    """Have ``finder()`` find blocks of another library, too."""
+    """Have ``finder()`` yield the open blocks of a library, too."""
     if finder not in _finders:
         _finders.append(finder)
 
 
 def _found() -> Iterator[Block]:
-    yield from _of_django()
+    load_packages()  # of libraries that were loaded meanwhile
     for finder in _finders:
         yield from finder()
-
-
-def _of_django() -> Iterator[Block]:
-    if (db := sys.modules.get("django.db")) is None or not sys.modules["django.conf"].settings.configured:
-        return
-    connections: Any = db.connections
-    for connection in connections.all(initialized_only=True):
-        if any(not getattr(block, "_from_testcase", False) for block in connection.atomic_blocks):
-            yield Block(connection.alias, f"transaction.atomic(using={connection.alias!r})")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager, suppress
 from typing import Any, ParamSpec, TypeVar
 
 from halfmoon.events.databases import error_classification
-from halfmoon.events.databases.database import Busy, Refused, Rows, Values
+from halfmoon.events.databases.database import Busy, Lent, Refused, Rows, Values
+from halfmoon.events.databases.listening import CannotListen, ListeningConnection
 from halfmoon.events.errors import AmbiguousTransaction
 from halfmoon.events.tables import TableMissing, TableOutdated, named_in
 from halfmoon.events.transaction import LocalTransaction, Status, active_transactions
@@ -17,8 +18,15 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
+LOCK_WAIT_MS = 10_000
+"""How long a consumer waits for a transaction that processes the same event; then the event comes again later."""
+
+
 class DatabaseProvider:
-    """The part of a `Provider` that is alike for most: its statements block, wherever they run, and no test stands in for it."""
+    """Base class of a `Provider`: its statements block, its database sends no notifications, and no test stands in for it.
+
+    A subclass has ``dialect``, ``ways``, `_of`, `rows` and `fresh`; everything else may stay as it is here.
+    """
 
     schema = ""
     """Schema of the tables of events; empty: the one in which the database finds them."""
@@ -28,6 +36,21 @@ class DatabaseProvider:
 
     def __init__(self) -> None:
         self._dropped: deque[LocalTransaction] = deque()
+
+    @property
+    def dialect(self) -> str:
+        """Return the database's dialect; see `Database.dialect`. Of a subclass."""
+        raise NotImplementedError
+
+    @property
+    def is_async(self) -> bool:
+        """Return False: its transactions are those of threads."""
+        return False
+
+    @property
+    def inline(self) -> bool:
+        """Return False: other connections reach its database."""
+        return False
 
     def current(self, handle: object = None) -> LocalTransaction | None:
         """Return the active transaction of this context, or of a handle; see `Provider.current`.
@@ -87,6 +110,32 @@ class DatabaseProvider:
 
     # ------------------------------------------------------------ statements
 
+    def fresh(self, *, lock_wait_ms: int | None = 1_000) -> AbstractContextManager[Rows]:
+        """Return a block with a transaction of its own; see `Database.fresh`. Of a subclass."""
+        raise NotImplementedError
+
+    def lend(self) -> AbstractContextManager[Lent] | AbstractAsyncContextManager[Lent]:
+        """Return a block that lends the `Rows` of a transaction of its own; see `Provider.lend`."""
+        return self._lend_rows()
+
+    @contextmanager
+    def _lend_rows(self) -> Iterator[Lent]:
+        with self.fresh(lock_wait_ms=LOCK_WAIT_MS) as rows:
+            yield Lent(rows, rows)
+
+    def lent(self, handle: object) -> Lent:
+        """Return a handle, in whose transaction statements run, as a function is lent it."""
+        transaction = self.current(handle)
+        assert transaction is not None, "it has begun"
+        return Lent(handle, RowsOnLoop(self, transaction) if self.is_async else self.rows(transaction))
+
+    def listening(self) -> ListeningConnection:
+        """Raise CannotListen."""
+        raise CannotListen(f"a {type(self).__name__} opens no connection for notifications")
+
+    def release(self) -> None:
+        """Do nothing: it keeps no connections."""
+
     def rows(self, transaction: LocalTransaction) -> Rows:
         """Return what runs statements in the user's own transaction. Of a subclass."""
         raise NotImplementedError
@@ -112,6 +161,22 @@ class DatabaseProvider:
     async def _called(self, transaction: LocalTransaction, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a function, which runs a statement, where the transaction lives."""
         return function(*args, **kwargs)
+
+
+class RowsOnLoop:
+    """Statements in a transaction of an event loop: the methods of `Rows` as coroutine functions."""
+
+    def __init__(self, provider: DatabaseProvider, transaction: LocalTransaction) -> None:
+        self.dialect = provider.dialect
+        self._provider, self._transaction = provider, transaction
+
+    async def run(self, statement: str, values: Values | None = None) -> int:
+        """As `Rows.run`."""
+        return await self._provider.run_async(self._transaction, statement, values)
+
+    async def all(self, statement: str, values: Values | None = None) -> Sequence[Sequence[Any]]:
+        """As `Rows.all`."""
+        return await self._provider.all_async(self._transaction, statement, values)
 
 
 @contextmanager

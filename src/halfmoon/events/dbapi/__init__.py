@@ -16,12 +16,12 @@ something else gave. `halfmoon.events.aio` serves asyncio connections.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from typing import Any
 
 from halfmoon.errors import UsageError
 from halfmoon.events.databases import sqlite
-from halfmoon.events.databases.database import Busy, Rows, Values, bound_ms
+from halfmoon.events.databases.database import Busy, Lent, Rows, Values, bound_ms
 from halfmoon.events.databases.listening import CannotListen, ListeningConnection, blocking
 from halfmoon.events.databases.own_connections import OwnConnections
 from halfmoon.events.databases.provider import DatabaseProvider, mapped
@@ -184,6 +184,22 @@ class DbapiProvider(ProxyProvider):
         """Open a connection whose transactions count."""
         return self.proxied(self._connect())
 
+    def lend(self) -> AbstractContextManager[Lent]:
+        """Return a block with a connection in a transaction, closed at its end; see `Provider.lend`."""
+        return self._lend()
+
+    @contextmanager
+    def _lend(self) -> Iterator[Lent]:
+        with closing(self.connect()) as connection:
+            explicit = autocommits(connection, self.dialect)
+            if explicit:
+                _execute(connection, "BEGIN")
+            yield self.lent(connection)
+            if explicit:
+                _execute(connection, "COMMIT")
+            else:
+                connection.commit()
+
     @contextmanager
     def connection(self, pool: Any) -> Iterator[ProxyConnection]:
         """Lend a connection of a pool, such as psycopg_pool's, for a block, at whose end it is committed or rolled back."""
@@ -221,6 +237,11 @@ class DbapiProvider(ProxyProvider):
         """Return what runs statements in the connection's own transaction."""
         connection = self._connection(transaction)
         return self._rows(connection, self._style(connection._real))
+
+
+def _execute(connection: ProxyConnection, statement: str) -> None:
+    with closing(connection.cursor()) as cursor:
+        cursor.execute(statement)
 
 
 class DbapiRows:

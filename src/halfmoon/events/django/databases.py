@@ -6,19 +6,21 @@ One provider for each alias of ``DATABASES``. Sends nothing and decides nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import lru_cache
 from typing import Any, ParamSpec, TypeVar
 
 from asgiref.sync import sync_to_async
+from django.conf import settings
 from django.db import DEFAULT_DB_ALIAS, close_old_connections, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.transaction import atomic
 from django.utils.connection import ConnectionDoesNotExist
 
 from halfmoon.errors import UsageError
-from halfmoon.events.databases.database import Busy, Refused, Values, bound_ms
+from halfmoon.events.databases.database import Busy, Lent, Refused, Values, bound_ms
 from halfmoon.events.databases.listening import CannotListen, ListeningConnection, blocking
+from halfmoon.events.databases.other_blocks import Block, find_blocks_with
 from halfmoon.events.databases.own_connections import OwnConnections
 from halfmoon.events.databases.provider import DatabaseProvider, mapped
 from halfmoon.events.dbapi import DbapiRows
@@ -59,7 +61,7 @@ class DjangoProvider(DatabaseProvider):
         super().__init__()
         self.using = using
         try:
-            self.dialect: str = connections[using].vendor
+            self._dialect: str = connections[using].vendor
         except ConnectionDoesNotExist:
             raise UsageError(f"no database {using!r:.60}: DATABASES of the settings has {sorted(connections)}") from None
         self._own = OwnConnections(self._open, keeps=lambda connection: connection.vendor != "sqlite")
@@ -71,6 +73,11 @@ class DjangoProvider(DatabaseProvider):
 
     def __repr__(self) -> str:
         return f"DjangoProvider({self.using!r})"
+
+    @property
+    def dialect(self) -> str:
+        """Return the database's dialect, as Django calls it."""
+        return self._dialect
 
     @property
     def ways(self) -> str:
@@ -148,6 +155,18 @@ class DjangoProvider(DatabaseProvider):
             with mapped():
                 connection.commit()
 
+    def lend(self) -> AbstractContextManager[Lent]:
+        """Return a block inside `atomic`: functions use models as usual, and get the connection; see `Provider.lend`."""
+        return self._lend()
+
+    @contextmanager
+    def _lend(self) -> Iterator[Lent]:
+        with fresh_connections(), atomic(self.using):
+            connection = connections[self.using]
+            yield self.lent(connection)
+            if (followed := tracked(connection).transaction) is not None and not connection.needs_rollback:
+                followed.before_commit()
+
     def listening(self) -> ListeningConnection:
         """Open a connection for notifications, as the project's settings say, but in no pool of Django's."""
         if self.dialect != "postgresql":
@@ -200,11 +219,32 @@ def provider(using: str = DEFAULT_DB_ALIAS) -> DjangoProvider:
     return _provider(using)
 
 
+def provider_of(given: Any, *, bind: Any = None, schema: str | None = None) -> DjangoProvider | None:
+    """Return the provider of an alias; None for anything else."""
+    if not isinstance(given, str) or not given.isidentifier():
+        return None
+    if bind is not None or schema is not None:
+        raise UsageError("bind= and schema= are for sessions: DATABASES says where the database of an alias is")
+    return provider(given)
+
+
 @lru_cache(maxsize=100)
 def _provider(using: str) -> DjangoProvider:
     made = DjangoProvider(using)
     find_with(made.find)
     return made
+
+
+def _open_blocks() -> Iterator[Block]:
+    """Yield the blocks of `atomic` that are open in this thread, without those of Django's own TestCase."""
+    if not settings.configured:
+        return
+    for connection in connections.all(initialized_only=True):
+        if any(not getattr(block, "_from_testcase", False) for block in connection.atomic_blocks):
+            yield Block(connection.alias, f"transaction.atomic(using={connection.alias!r})")
+
+
+find_blocks_with(_open_blocks)
 
 
 @contextmanager

@@ -58,7 +58,7 @@ class Listener:
         with self._nudged, self._nudges:
             while not self._ended.wait(self._backoff.rest_s):
                 try:
-                    with closing(self._connected()) as connection:
+                    with closing(self._provider.listening()) as connection:
                         self._hear(connection)
                 except CannotListen as why:
                     log.info("the relay cannot listen for new rows and only polls: relay=%s reason=%s", self._name, why)
@@ -69,11 +69,6 @@ class Listener:
                         log.info(
                             "the relay cannot listen for new rows now and polls meanwhile: relay=%s reason=%s", self._name, text
                         )
-
-    def _connected(self) -> ListeningConnection:
-        if not hasattr(self._provider, "listening"):  # a provider of the user's own
-            raise CannotListen(f"{type(self._provider).__name__} opens no connection for notifications")
-        return self._provider.listening()
 
     def _hear(self, connection: ListeningConnection) -> None:
         """Wake the relay until the end. Raises what the driver raises."""

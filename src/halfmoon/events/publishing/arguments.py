@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import difflib
-import sys
 from collections.abc import Collection
-from contextlib import suppress
 from dataclasses import fields
-from importlib import import_module
 from typing import Any
 
 from halfmoon import TransactionSettings
 from halfmoon.errors import SettingError, UsageError
+from halfmoon.events.databases import registry
 from halfmoon.events.databases.database import Provider
 from halfmoon.events.event import check_name, check_whole
 from halfmoon.events.local_block import LOCAL
@@ -31,18 +29,10 @@ def provider_of(session: Any, provider: Provider | None, bind: Any, schema: str 
     if session is not None and provider is not None:
         raise UsageError("give a publisher a session or a provider, not both")
     if session is None:
-        if "sqlalchemy.orm" in sys.modules:
-            with suppress(ImportError):  # of a release that is too old for its provider
-                import_module("halfmoon.events.sqlalchemy").watch_blocks()
+        registry.load_packages()  # from now on the open blocks of their libraries are known
         return LOCAL if provider is None else provider
-    try:
-        module = import_module("halfmoon.events.sqlalchemy")  # SQLAlchemy is an extra: imported only for who uses it
-    except ModuleNotFoundError as exc:
-        if exc.name != "sqlalchemy":  # something else is missing, and says what
-            raise
-        raise UsageError(f"session=… needs SQLAlchemy: pip install 'halfmoon[sqlalchemy]' ({exc})") from exc
-    made: Provider = module.provider(session, bind=bind, schema=schema)
-    return made
+    found: Provider = registry.provider_of(session, "session", bind=bind, schema=schema)
+    return found
 
 
 def transport_of(given: Any, group: str, nameserver: str, settings: dict[str, Any], others: Collection[str]) -> Transport:

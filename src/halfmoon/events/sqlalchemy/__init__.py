@@ -5,7 +5,8 @@
     Session = sessionmaker(engine)
     events = Publisher(group="P_shop", nameserver="127.0.0.1:9876", session=Session)
 
-`Publisher` calls `provider` by itself. Sessions count from then on, those of this sessionmaker and of no other.
+`Publisher` and ``dedup=`` call `provider` by themselves. Sessions count from then on, those of this sessionmaker and of no other.
+From the import on, transactions that have something to commit are noted (`halfmoon.events.databases.other_blocks`).
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ if TYPE_CHECKING:
 
 _MADE = "_halfmoon_provider"
 
-__all__ = ["ConnectionProvider", "SessionProvider", "add_tables", "begin", "begin_async", "provider", "watch_blocks"]
+__all__ = ["ConnectionProvider", "SessionProvider", "add_tables", "begin", "begin_async", "provider", "provider_of"]
+
+watch_blocks()
 
 
 def provider(session: Any, *, bind: Engine | AsyncEngine | None = None, schema: str | None = None) -> SessionProvider:
@@ -46,7 +49,6 @@ def provider(session: Any, *, bind: Engine | AsyncEngine | None = None, schema: 
     Raises UsageError for what is none of these; for `Session` itself: all sessions of the process would count; for sessions with
     several engines without ``bind``; and for another ``bind`` or ``schema`` than before.
     """
-    watch_blocks()
     found = _provider(session, bind)
     if schema is not None and schema != found.schema:
         if found.schema:
@@ -55,11 +57,18 @@ def provider(session: Any, *, bind: Engine | AsyncEngine | None = None, schema: 
     return found
 
 
+def provider_of(given: Any, *, bind: Engine | AsyncEngine | None = None, schema: str | None = None) -> SessionProvider | None:
+    """Return the provider of a thing of SQLAlchemy, as `provider`; None for any other thing."""
+    kind = given if isinstance(given, type) else type(given)
+    is_ours = any(base.__module__.partition(".")[0] == "sqlalchemy" for base in kind.__mro__)
+    return provider(given, bind=bind, schema=schema) if is_ours or hasattr(given, "session_factory") else None
+
+
 def _provider(session: Any, bind: Engine | AsyncEngine | None) -> SessionProvider:
     # By their attributes: to know the classes of the asyncio side one needs greenlet, an extra.
     session = getattr(session, "session_factory", session)  # of a scoped session
-    if isinstance(engine := getattr(session, "sync_engine", session), Engine):
-        return _of_engine(engine, bind)
+    if isinstance(getattr(session, "sync_engine", session), Engine):
+        return _of_engine(session, bind)
     is_maker, session_class = hasattr(session, "class_"), getattr(session, "class_", session)
     if on_loop := hasattr(session_class, "sync_session_class"):
         session_class = _own_class(session) if is_maker else session_class.sync_session_class
@@ -69,17 +78,18 @@ def _provider(session: Any, bind: Engine | AsyncEngine | None) -> SessionProvide
             f"own, not {session!r:.80}"
         )
     of_class = _of_class(session_class, bind, session.kw if is_maker else {}, on_loop=on_loop)
-    if is_maker and of_class.made_by is None:
-        of_class.made_by = session
+    of_class.made_by = of_class.made_by or session
     return of_class
 
 
-def _of_engine(engine: Engine, bind: Engine | AsyncEngine | None) -> ConnectionProvider:
+def _of_engine(given: Engine | AsyncEngine, bind: Engine | AsyncEngine | None = None) -> ConnectionProvider:
+    engine = given if isinstance(given, Engine) else given.sync_engine
     if bind is not None and engine_of(bind) is not engine:
         raise UsageError("session=engine needs no bind=: leave it out")
     if _MADE not in vars(engine):
         setattr(engine, _MADE, ConnectionProvider(engine))
     made: ConnectionProvider = vars(engine)[_MADE]
+    made.made_by = made.made_by if given is engine else given
     return made
 
 
@@ -88,12 +98,12 @@ def begin(engine: Engine) -> AbstractContextManager[Connection]:
 
     A publisher finds it with ``Publisher(session=engine)``. Savepoints of the connection count.
     """
-    return _of_engine(engine, None).begin()
+    return _of_engine(engine).begin()
 
 
 def begin_async(engine: AsyncEngine) -> AbstractAsyncContextManager[AsyncConnection]:
     """As `begin`, for an AsyncEngine."""
-    return _of_engine(engine.sync_engine, None).begin_async(engine)
+    return _of_engine(engine).begin_async(engine)
 
 
 def _of_class(

@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session
 from sqlalchemy.util import greenlet_spawn
 
 from halfmoon.errors import UsageError
+from halfmoon.events.databases.database import Lent
 from halfmoon.events.errors import NoTransaction, TransactionEnded
 from halfmoon.events.sqlalchemy.sessions import SessionProvider
 from halfmoon.events.transaction import LocalTransaction
@@ -36,6 +37,7 @@ class ConnectionProvider(SessionProvider):
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(type("SessionOfBlock", (Session,), {}), engine, lambda: engine, on_loop=False)
+        self.made_by = engine
         self._of_block = engine
         self._sessions: WeakKeyDictionary[Connection, Session] = WeakKeyDictionary()
         changes = {
@@ -52,6 +54,21 @@ class ConnectionProvider(SessionProvider):
             change(root.local)
 
     # ------------------------------------------------------------ blocks
+
+    @property
+    def is_async(self) -> bool:
+        """Whether it was made of an AsyncEngine."""
+        return hasattr(self.made_by, "sync_engine")
+
+    @contextmanager
+    def _lend(self) -> Iterator[Lent]:
+        with self.begin() as connection:
+            yield self.lent(connection)
+
+    @asynccontextmanager
+    async def _lend_async(self) -> AsyncIterator[Lent]:
+        async with self.begin_async(self.made_by) as connection:
+            yield self.lent(connection)
 
     @contextmanager
     def begin(self) -> Iterator[Connection]:

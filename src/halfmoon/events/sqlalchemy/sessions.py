@@ -12,8 +12,8 @@ import logging
 import sys
 import threading
 import weakref
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
@@ -24,7 +24,7 @@ from sqlalchemy.util import await_only, greenlet_spawn
 from sqlalchemy.util.concurrency import in_greenlet
 
 from halfmoon.errors import UsageError
-from halfmoon.events.databases.database import Rows
+from halfmoon.events.databases.database import Lent, Rows
 from halfmoon.events.databases.listening import ListeningConnection
 from halfmoon.events.databases.provider import DatabaseProvider
 from halfmoon.events.errors import NoTransaction, TransactionEnded
@@ -103,7 +103,8 @@ class SessionProvider(DatabaseProvider):
         """
         super().__init__()
         self.made_by: Any = None
-        """The sessionmaker or async_sessionmaker of its sessions; None where it is a class."""
+        """The first sessionmaker, async_sessionmaker or class of its sessions."""
+        self._on_loop = on_loop
         self._class = session_class
         self._named = engine
         self._get_engine = get_engine
@@ -185,6 +186,25 @@ class SessionProvider(DatabaseProvider):
         if self._outer is not None:
             return self._outer.block(unless=any(root.in_test and root.has_rows for root in self._open))
         return self._fresh_of_engine().block(lock_wait_ms)
+
+    @property
+    def is_async(self) -> bool:
+        """Whether its sessions are those of an event loop."""
+        return self._on_loop
+
+    def lend(self) -> AbstractContextManager[Lent] | AbstractAsyncContextManager[Lent]:
+        """Return a block with a session, or a connection of an engine, in a transaction; see `Provider.lend`."""
+        return self._lend_async() if self.is_async else self._lend()
+
+    @contextmanager
+    def _lend(self) -> Iterator[Lent]:
+        with self.made_by() as session, session.begin():
+            yield self.lent(session)
+
+    @asynccontextmanager
+    async def _lend_async(self) -> AsyncIterator[Lent]:
+        async with self.made_by() as session, session.begin():
+            yield self.lent(session)
 
     def listening(self) -> ListeningConnection:
         """Open a connection for notifications, as the engine opens one, in no pool."""

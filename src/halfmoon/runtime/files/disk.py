@@ -1,12 +1,11 @@
 """`RealDisk`: the directory of a store on a real file system. The only place of Halfmoon that opens files of a store.
 
-Files have a fixed size, are sparse until written, and are read through one shared mapping, which costs nothing. Those are bounded,
-for the kernel allows so many and there may be more files: who was mapped first goes first, and is mapped again when it is read.
-Writes are a ``pwrite``: it costs half of asking the mapping whether it takes them and copying (measured: 1.2 against 2.7 us for 20
-bytes), and a third of the page faults of fresh pages (13 against 44 us for 19 KiB). That needs a descriptor, opened for the write;
-a file keeps one when it is written often (`runtime.descriptors` bounds how many). Space is asked from the file system in steps of
-whole pages *before* it is written to, so that a full disk is an `OSError` and never a signal; see `runtime.files.filesystems` for
-those where that is not enough. Nothing here knows what the bytes mean.
+Files have a fixed size, are sparse until written, and are read through one shared mapping. The number of mappings is bounded, as
+the kernel limits them: the oldest mapping is closed first, and opened again on the next read. Writes use ``pwrite``, which costs
+half of checking and writing the mapping (measured: 1.2 against 2.7 us for 20 bytes) and a third of the page faults of fresh pages
+(13 against 44 us for 19 KiB). It needs a descriptor, opened for the write; a file that is written often keeps its descriptor
+(`runtime.descriptors` bounds their number). Space is allocated in whole pages *before* it is written, so that a full disk is an
+`OSError` and never a signal; `runtime.files.filesystems` covers file systems where that is not enough. Knows nothing of contents.
 """
 
 from __future__ import annotations
@@ -31,42 +30,43 @@ from halfmoon.settings.private import is_private
 
 _NUMBER = Struct(">i")
 _STEP_MIN = 16 * 1024
-"""The first step, doubled with each: most queues stay small."""
+"""First allocation step, doubled with each further one: most queues stay small."""
 _ROOM_MIN, _ROOM_TIMES = 4 * 1024 * 1024, 16
-"""Of a file system with less room, or less than so many times what is asked for, a file takes what is written and no more."""
+"""Free bytes, and multiple of the requested bytes, below which a file allocates no more than it writes."""
 _STEP_MAX = 32 * 1024 * 1024
 _LARGE_BYTES = 4096
 _NEAR_BYTES = 16 * 1024
-"""Numbers that lie so near to each other are asked for at once, whether the file takes them."""
+"""Largest distance of numbers that are checked by one call."""
 _DIRECT_BYTES, _COMPARED_BYTES = 1024 * 1024, 64 * 1024
 _PWRITES_MAX = 2
-"""Numbers, up to which writing each costs less than to ask the mapping whether it takes them."""
+"""Count of numbers up to which single writes cost less than checking the mapping."""
 _HOLES_MAX = 1024 * 1024
-"""Bytes of a view that the file system is asked for, where it may not have them."""
+"""Longest view whose holes are allocated before it is returned, bytes."""
 MAPPED_MAX = 8192
-"""Files that are mapped at once: an eighth of what Linux allows a process by default (vm.max_map_count)."""
+"""Bound of mapped files: an eighth of the default Linux limit (vm.max_map_count)."""
 _NONE = -1
-"""In place of a descriptor."""
+"""Value in place of a descriptor."""
 _WRITES_OFTEN, _LARGE_WRITE = 16, 8
-"""Writes after which a file is given a descriptor, and as how many of them a large one counts. What was taken from it must be
-earned again: files that take turns, more than may keep one, cost an open each so many writes, and not each write."""
+"""Writes after which a file keeps a descriptor, and the weight of a large write.
+
+A file that lost its descriptor starts to count again, so that many files in turn do not open one with each write."""
 
 _TOGETHER_MIN = 64
-"""Files and directories that are synced by one call: each by itself costs a write of the file system's journal."""
+"""Number of files and directories from which one sync of the file system replaces single syncs, each a journal write."""
 
 _writing = Lock()
 _kept: dict[RealFile, None] = {}
-"""Files that keep a descriptor, in the order in which they were given one; `writing_max` says how many may. Behind the lock, as a
-number that another thread's file was given meanwhile must not be written to."""
+"""Files that keep a descriptor, oldest first; bounded by `writing_max`.
+
+Guarded by the lock: a descriptor closed here may be reused for another thread's file."""
 _mapped: dict[RealFile, None] = {}
-"""Files that are mapped, in the order in which they were. Behind the same lock."""
+"""Mapped files, oldest first. Guarded by the same lock."""
 
 
 class _Opened:
-    """Gives a descriptor, also when the process has no more but those kept for the store. Raises OSError, which names the file
-    whatever is done with it.
+    """Context of an open descriptor, taken from the store's reserve if the process has no other. OSError names the file.
 
-    ``new`` is the mode of a file that is to be made. A start opens each file of a queue: `contextmanager` would take twice as long.
+    ``new`` is the mode of a new file. A class, as `contextmanager` takes twice as long and a start opens each file of a queue.
     """
 
     __slots__ = ("_fd", "_path")
@@ -88,7 +88,7 @@ class _Opened:
 
 
 class RealFile:
-    """A file of fixed size, mapped when it is first read."""
+    """File of fixed size, mapped on first read."""
 
     __slots__ = ("_fd", "_given_back", "_kind", "_mapping", "_reserved", "_root", "_writes", "path", "size")
 
@@ -97,12 +97,12 @@ class RealFile:
         self._root = root
         self._mapping: Mapping | None = None
         self._reserved = 0
-        """Bytes below have their blocks, in whole pages."""
+        """End of the allocated bytes, in whole pages."""
         self._kind: Kind | None = None
-        """None until it is opened for the first time."""
+        """Kind of the file system; None until the file is first opened."""
         self._fd = _NONE
         self._writes = 0
-        """Since it last had a descriptor."""
+        """Writes since it last had a descriptor."""
         self._given_back = False
 
     @property
@@ -110,7 +110,7 @@ class RealFile:
         return f"{self._root}/{self.path}"
 
     def write(self, at: int, data: Buffer) -> None:
-        """Copy bytes in. Raises OSError when the file system has no room, IndexError beyond the file's end."""
+        """Write bytes. Raises OSError if the file system is full, IndexError beyond the file's end."""
         end = at + len(data)
         if end > self._reserved:
             self._reserve(end)
@@ -128,7 +128,7 @@ class RealFile:
                     self._keep_or_close(len(data))
 
     def write_numbers(self, places: Sequence[int], numbers: Sequence[int]) -> None:
-        """Copy big-endian 32-bit numbers in, each at its own place. Raises as `write` does."""
+        """Write big-endian 32-bit numbers, each at its own offset. Raises as `write` does."""
         if not places:
             return
         start, end = min(places), max(places) + 4
@@ -143,14 +143,14 @@ class RealFile:
             self.write(place, _NUMBER.pack(number))
 
     def _takes(self, mapping: Mapping, start: int, end: int) -> bool:
-        """Whether numbers between two places may be written through the mapping. Raises OSError where that is known already."""
+        """Return whether numbers may be written through the mapping. Raises OSError if the file is known not to be writable."""
         if end - start <= _NEAR_BYTES:
             return mapping.may_write(start, end - start)
         with _Opened(self._full, os.O_RDWR):
             return True  # too many pages to ask for each; what may not be opened for writing takes none through the mapping either
 
     def _open_fd(self, at: int, data: Buffer) -> bool:
-        """Open the file for a write, whose ``data`` is copied where there is no descriptor left, and False returned."""
+        """Open the file for a write; without a free descriptor, write ``data`` through the mapping and return False."""
         try:
             self._fd = with_reserve(lambda: os.open(self._full, os.O_RDWR | NO_LINKS | os.O_CLOEXEC))
         except OSError as exc:
@@ -162,7 +162,7 @@ class RealFile:
         return True
 
     def _keep_or_close(self, written_bytes: int) -> None:
-        """Keep the descriptor of a file that is written often; that of the file that was given one first is closed for it."""
+        """Keep the descriptor of a file that is written often, and close the oldest one in its place."""
         self._writes += _LARGE_WRITE if written_bytes >= _LARGE_BYTES else 1
         if self._writes < _WRITES_OFTEN:
             os.close(self._fd)
@@ -186,9 +186,9 @@ class RealFile:
         return mapping.view[at : at + size]
 
     def _view_of_holes(self, view: memoryview, at: int, size: int) -> memoryview:
-        """Return bytes of which the file system may not have every block: it is asked for them; without room they are copied.
+        """Return bytes that may contain holes: allocate the holes, or copy the bytes if the file system is full.
 
-        Of what is larger, whoever looks reads what was written only (see `data_end`).
+        Larger views are returned as they are; their readers stay below `data_end`.
         """
         size = min(size, self.size - at)
         if size <= _HOLES_MAX:
@@ -210,24 +210,24 @@ class RealFile:
             return os.pread(fd, min(size, self.size - at), at)
 
     def data_end(self) -> int:
-        """Return an offset behind everything that was written; the file's size where the file system does not know of holes."""
+        """Return an offset after all written bytes; the file's size if the file system does not report holes."""
         with _Opened(self._full, os.O_RDONLY) as fd:
             return _data_end(fd, self.size)
 
     def look(self, at: int, size: int) -> tuple[bytes, int]:
-        """Return a copy of those bytes that were written, as far as is known, and `data_end`."""
+        """Return a copy of the written bytes, and `data_end`."""
         with _Opened(self._full, os.O_RDONLY) as fd:
             end = _data_end(fd, self.size)
             return os.pread(fd, max(0, min(size, end - at)), at), end
 
     def missing(self, at: int, size: int) -> list[tuple[int, int]]:
-        """Spans, as (at, size), of which the device may not have what `view` shows.
+        """Return the spans (at, size) whose content on the device may differ from `view`.
 
-        They are read past the page cache, which Linux writes out before; where the file system knows no such reads, all is missing.
+        Reads bypass the page cache, which Linux writes out before; without such reads, everything counts as missing.
         """
         spans: list[tuple[int, int]] = []
         fd = -1
-        with mmap.mmap(-1, _DIRECT_BYTES) as buffer:  # such reads want aligned memory
+        with mmap.mmap(-1, _DIRECT_BYTES) as buffer:  # direct reads need aligned memory
             try:
                 fd = os.open(self._full, os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC)
                 for begin in range(at - at % _DIRECT_BYTES, at + size, _DIRECT_BYTES):
@@ -245,19 +245,19 @@ class RealFile:
         return spans
 
     def sync(self) -> None:
-        """Wait until everything written is on the device. A file that was given back, and removed since, needs no sync.
+        """Wait until everything written is on the device. A closed file that was removed since needs no sync.
 
-        The descriptor is opened anew: Linux reports an error of the write-back that nobody has seen yet to it as well.
+        Opens a new descriptor: Linux reports unseen write-back errors to it as well.
         """
         try:
             with _Opened(self._full, os.O_RDWR) as fd:
                 os.fdatasync(fd)
         except FileNotFoundError:
-            if not self._given_back:  # somebody else took it away, and what was written with it
+            if not self._given_back:  # another process removed the file and its content
                 raise
 
     def close(self) -> None:
-        """Let go of the mapping; it lives on in views that are still held."""
+        """Close the mapping; existing views keep it alive."""
         self._given_back = True
         self._reserved = 0
         with _writing:
@@ -265,7 +265,7 @@ class RealFile:
             self._close_fd()
 
     def _open_map(self) -> Mapping:
-        """Map the file; the one that was mapped first is let go for it."""
+        """Map the file, and unmap the oldest one in its place."""
         with _Opened(self._full, os.O_RDWR) as fd:
             self._kind = kind_of(os.fstat(fd).st_dev)
             if not self._kind.reads_holes and (end := min(whole_pages(self.data_end()), self.size)) > self._reserved:
@@ -282,7 +282,7 @@ class RealFile:
         self._mapping = None
 
     def _ask_for(self, fd: int, start: int, end: int) -> None:
-        """Have the file system give every block between two offsets. Raises OSError when it has no room."""
+        """Allocate all blocks between two offsets. Raises OSError if the file system is full."""
         os.posix_fallocate(fd, start, end - start)
         self._reserved = end
 
@@ -300,7 +300,7 @@ class RealFile:
             except OSError:
                 if whole_pages(end) >= wanted:
                     raise
-                self._ask_for(fd, self._reserved, min(self.size, whole_pages(end)))  # on a disk that is nearly full, what is needed
+                self._ask_for(fd, self._reserved, min(self.size, whole_pages(end)))  # on a nearly full disk, only the needed bytes
 
 
 def _data_end(fd: int, size: int) -> int:
@@ -309,27 +309,28 @@ def _data_end(fd: int, size: int) -> int:
         while end < size:  # from one stretch of data to the next, over the hole between them
             end = os.lseek(fd, os.lseek(fd, end, os.SEEK_DATA), os.SEEK_HOLE)
     except OSError as exc:
-        if exc.errno != ENXIO:  # which says that nothing follows
+        if exc.errno != ENXIO:  # no data follows
             return size
     return min(end, size)
 
 
 def _has_room(fd: int, size: int) -> bool:
-    """Whether a file system has much more room than a size: the little that a start has on a full disk must do for all files."""
+    """Return whether a file system has much more room than a size: on a nearly full disk, all files share the rest."""
     facts = os.fstatvfs(fd)
     return facts.f_bavail * facts.f_frsize >= max(_ROOM_MIN, _ROOM_TIMES * size)
 
 
 class RealLock:
-    """The directory's lock file, held. ``directory_fd`` is the directory itself, open since then: errors of its file system that
-    come later are told to who syncs through it.
+    """Held lock file of the directory.
+
+    ``directory_fd`` is the directory, open since then: later errors of its file system are reported to a sync through it.
     """
 
     def __init__(self, fd: int, directory_fd: int) -> None:
         self._fd, self.directory_fd = fd, directory_fd
 
     def release(self) -> None:
-        """Let others in. A second call does nothing."""
+        """Release the lock. A second call does nothing."""
         if self._fd >= 0:
             os.close(self._fd)
             os.close(self.directory_fd)
@@ -337,7 +338,7 @@ class RealLock:
 
 
 class RealDisk:
-    """One directory tree of the file system; made when it is missing. ``permissions`` are those of what is made in it."""
+    """Directory tree of the file system, created if missing. ``permissions`` apply to new files and directories."""
 
     def __init__(self, root: str | os.PathLike[str], permissions: Permissions = OWNER) -> None:
         self.root = Path(root)
@@ -352,7 +353,7 @@ class RealDisk:
         return f"{self._text}/{path}"
 
     def create(self, path: str, size: int) -> RealFile:
-        """Make a sparse file of zeros; an existing one is replaced (views of it stay valid)."""
+        """Create a sparse file of zeros, and replace an existing one (its views stay valid)."""
         full = self.root / path
         self._make_directory(full.parent)
         full.unlink(missing_ok=True)
@@ -365,43 +366,43 @@ class RealDisk:
         return RealFile(path, self._text, self.file_size(path))
 
     def exists(self, path: str) -> bool:
-        """Whether there is a file or directory."""
+        """Return whether a file or directory exists."""
         return os.path.exists(self._full(path))
 
     def list(self, path: str) -> list[str]:
-        """Names in a directory, sorted; empty when it is missing."""
+        """Return the sorted names in a directory; empty if it is missing."""
         try:
             return sorted(with_reserve(lambda: os.listdir(self._full(path))))
         except (FileNotFoundError, NotADirectoryError):
             return []
 
     def file_size(self, path: str) -> int:
-        """Size of a file in bytes."""
+        """Return the size of a file in bytes."""
         return os.stat(self._full(path)).st_size
 
     def is_directory(self, path: str) -> bool:
-        """Whether there is a directory."""
+        """Return whether a directory exists."""
         return (self.root / path).is_dir()
 
     def rename(self, path: str, to: str) -> None:
-        """Give a file another name; directories are made."""
+        """Rename a file, and create missing directories."""
         self._make_directory((self.root / to).parent)
         (self.root / path).rename(self.root / to)
 
     def resize(self, path: str, size: int) -> None:
-        """Make a file longer; what is new are zeros."""
+        """Extend a file with zeros."""
         os.truncate(self.root / path, size)
 
     def modified_ms(self, path: str) -> int:
-        """When the file was last changed, milliseconds since the epoch."""
+        """Return the time of the last change, milliseconds since the epoch."""
         return (self.root / path).stat().st_mtime_ns // 1_000_000
 
     def is_private(self, path: str) -> bool:
-        """Whether nobody but its owner may use a file."""
+        """Return whether only the owner may access a file."""
         return is_private((self.root / path).stat().st_mode)
 
     def remove(self, path: str) -> None:
-        """Remove a file or an empty directory; missing is no error."""
+        """Remove a file or an empty directory, if it exists."""
         full = self.root / path
         try:
             full.unlink(missing_ok=True)
@@ -411,18 +412,18 @@ class RealDisk:
             full.rmdir()
 
     def read(self, path: str) -> bytes | None:
-        """Whole content of a small file, or None when it is missing."""
+        """Return the content of a small file, or None if it is missing."""
         try:
             return with_reserve((self.root / path).read_bytes)
         except FileNotFoundError:
             return None
 
     def save(self, path: str, data: bytes, *, keep_previous: bool = True, private: bool = False) -> None:
-        """Replace a small file atomically and durably; the old one is kept as ``.bak`` (a hard link, so it is never half there)."""
+        """Replace a small file atomically and durably; the old one is kept as ``.bak`` (a hard link, never incomplete)."""
         full = self.root / path
         self._make_directory(full.parent)
         fresh = full.with_name(full.name + ".tmp")
-        fresh.unlink(missing_ok=True)  # of a process that was killed while it saved
+        fresh.unlink(missing_ok=True)  # left by a process that was killed while saving
         with _Opened(fresh, os.O_WRONLY, OWNER.file if private else self.permissions.file) as fd:
             rest = memoryview(data)
             while rest:
@@ -433,11 +434,11 @@ class RealDisk:
             link.unlink(missing_ok=True)
             os.link(full, link)
             os.replace(link, full.with_name(full.name + ".bak"))
-        os.replace(fresh, full)  # after the fsync: else a crash could leave the name on an empty file
+        os.replace(fresh, full)  # after the fsync: otherwise a crash could leave an empty file under this name
         self._sync_directory(full.parent)
 
     def sync_directory(self, path: str) -> None:
-        """Make names made in or removed from a directory durable, and the directory's own name too."""
+        """Sync a directory: names created or removed in it, and its own name."""
         full = self.root / path
         if full.is_dir():
             self._sync_directory(full)
@@ -445,7 +446,7 @@ class RealDisk:
             self._sync_directory(full.parent)
 
     def sync_all(self, files: Sequence[File], directories: Sequence[str]) -> None:
-        """Sync files and directories; many of them by one call for the whole file system, where that tells of every error."""
+        """Sync files and directories; many of them by one call for the file system, if that reports every error."""
         if len(files) + len(directories) >= _TOGETHER_MIN and self._sync_file_system(files, directories):
             return
         for file in files:
@@ -454,7 +455,7 @@ class RealDisk:
             self.sync_directory(directory)
 
     def _sync_file_system(self, files: Sequence[File], directories: Sequence[str]) -> bool:
-        """Sync all that is dirty; False: it failed, perhaps for a file of somebody else, or may not tell."""
+        """Sync the whole file system; False: it failed, possibly for a foreign file, or may hide errors."""
         fd = self._locks[-1].directory_fd if self._locks else _NONE
         if fd < 0:
             return False
@@ -475,7 +476,7 @@ class RealDisk:
             os.fsync(fd)
 
     def usage(self) -> DiskUsage:
-        """Space of the file system, as ``df`` counts it for ordinary users."""
+        """Return the space of the file system, as ``df`` shows it to ordinary users."""
         facts = os.statvfs(self.root)
         used = facts.f_blocks - facts.f_bfree
         return DiskUsage((used + facts.f_bavail) * facts.f_frsize, facts.f_bavail * facts.f_frsize)
@@ -483,7 +484,7 @@ class RealDisk:
     def lock(self, path: str) -> RealLock:
         """Take the lock file exclusively and write ``lock`` into it.
 
-        Two locks are taken, ``flock`` and the record lock on byte 0 that a Java process takes, so that each keeps the other out.
+        Takes ``flock`` and the record lock on byte 0 that a Java process takes, so that both exclude each other.
         """
         full = self.root / path
         self._make_directory(full.parent)
@@ -503,13 +504,13 @@ class RealDisk:
         return self._locks[-1]
 
     def abandon(self) -> None:
-        """Let others in, as the system does for a process that is gone."""
+        """Release the lock as the system does for a process that died."""
         for lock in self._locks:
             lock.release()
         self._locks.clear()
 
     def boot_id(self) -> str | None:
-        """The kernel's random id of this boot; None where there is none."""
+        """Return the kernel's random id of this boot; None if there is none."""
         try:
             return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip() or None
         except OSError:

@@ -1,7 +1,7 @@
-"""What a file system does with blocks that are not there, which decides how its files may be mapped. Knows nothing of stores.
+"""Properties of file systems that decide how files may be mapped: allocation, holes, syncs. Knows nothing of stores.
 
-A write through a mapping into a block that the file system cannot give is no error but a signal, SIGBUS, that ends the process; on
-some file systems so is a read of a hole.
+A write through a mapping into a block that the file system cannot allocate raises SIGBUS, which ends the process; on some file
+systems, so does a read of a hole.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ _KERNEL = tuple(map(int, re.findall(r"\d+", os.uname().release)[:2]))
 
 
 class Kind(NamedTuple):
-    """``keeps``: a block that was given once is written in place, so that a mapped write into it cannot fail. ``reads_holes``: a
-    mapped read of a hole takes no room. ``tells``: a sync of all of it fails when any write to it did.
+    """Properties of a file system.
+
+    ``keeps``: allocated blocks are written in place, so that a mapped write cannot fail. ``reads_holes``: a mapped read of a
+    hole allocates nothing. ``tells``: a sync of the file system reports all failed writes.
     """
 
     keeps: bool
@@ -37,11 +39,11 @@ class Kind(NamedTuple):
 _KINDS = {
     **dict.fromkeys(("ext2", "ext3", "ext4", "xfs"), Kind(keeps=True, reads_holes=True, tells=True)),
     **dict.fromkeys(("tmpfs", "ramfs", "devtmpfs"), Kind(keeps=True, reads_holes=False, tells=True)),
-    # In practice over one of the others, which is the one that is told of failed writes.
+    # usually on top of one of the others, which gets the write errors
     "overlay": Kind(keeps=True, reads_holes=False),
 }
 _OTHER = Kind(keeps=False, reads_holes=False)
-"""Those that copy on write, those of a network, and those that are not known."""
+"""Copy-on-write, network and unknown file systems."""
 
 
 @lru_cache(maxsize=16)
@@ -61,20 +63,20 @@ def kind_of(device: int) -> Kind:
 
 
 def sync_file_system(fd: int) -> bool:
-    """Wait until everything that was written to the file system of an open file is on its device; False: nobody knows.
+    """Sync the file system of an open file; False: the result is unknown.
 
-    Linux tells of failed writes here since 5.8; it tells who opened the file before they failed.
+    Linux reports failed writes here since 5.8, to descriptors opened before the failure.
     """
     return _KERNEL >= (5, 8) and _SYNC(fd) == 0
 
 
 def whole_pages(end: int) -> int:
-    """Return an offset rounded up to whole pages: a mapping is written a page at a time, however small the blocks are."""
+    """Return an offset rounded up to whole pages, the unit in which a mapping is written."""
     return -(-end // PAGE_BYTES) * PAGE_BYTES
 
 
 def write_back(fd: int) -> None:
-    """Write what is dirty of a file to the device and wait, without a commit of the file system's journal, which holds up others.
+    """Write dirty pages of a file to the device and wait, without a commit of the file system's journal, which delays others.
 
     Promises nothing: a sync must follow. Raises OSError.
     """

@@ -1,11 +1,11 @@
-"""`mapped`: a file's bytes as memory that takes no descriptor for as long as it lives. Knows nothing of stores.
+"""Memory mappings that keep no descriptor. Knows nothing of stores.
 
-Python's own mappings keep a descriptor each before 3.13: a broker of a thousand topics would hold four thousand, and end with
-"Too many open files" where the system allows fewer. So the system is asked itself. The memory is given back when nobody holds a
-view of it any more, and never before.
+Python's own mappings keep a descriptor each before 3.13: a broker of a thousand topics would hold four thousand, and fail with
+"Too many open files" if the system allows fewer. `mapped` therefore calls the system directly. The memory is released when no view
+of it exists any more.
 
-A write into memory whose file takes none (the file system became read-only after an error of its device, the file immutable) is a
-signal that ends the process. `Mapping.may_write` asks before; Linux answers since 5.14.
+A write into the mapping of a file that is not writable (the file system became read-only after a device error, the file immutable)
+raises a signal that ends the process. `Mapping.may_write` checks before; it needs Linux 5.14.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ _PAGE_MASK = mmap.PAGESIZE - 1
 
 
 class Mapping(NamedTuple):
-    """A file's bytes, to read and write, and where they are in memory."""
+    """Mapped bytes of a file, and their address in memory."""
 
     view: memoryview
     address: int
 
     def may_write(self, at: int, size: int) -> bool:
-        """Whether the file takes a write of these bytes now. They must be in the mapping. Costs a system call."""
+        """Return whether these bytes of the mapping can be written now. Costs a system call."""
         begin = self.address + at
         first = begin & ~_PAGE_MASK
         refused = _ADVISE(first, begin + size - first, _POPULATE_WRITE)
-        return not refused or ctypes.get_errno() == EINVAL  # an older kernel does not know the question
+        return not refused or ctypes.get_errno() == EINVAL  # not supported by an older kernel
 
 
 def mapped(fd: int, size: int, path: str) -> Mapping:
-    """Return the first ``size`` bytes of an open file, shared with all who map it. The file may be closed.
+    """Return the first ``size`` bytes of an open file as a shared mapping. The file may be closed afterwards.
 
-    ``path`` is for the error's text. Raises OSError, for a file that is shorter as well: a look behind its end is a signal.
+    ``path`` is for the error's text. Raises OSError, also for a shorter file: access after its end would be a signal.
     """
     if not size:
         return Mapping(memoryview(bytearray()), 0)
@@ -56,5 +56,5 @@ def mapped(fd: int, size: int, path: str) -> Mapping:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code), path)
     memory = (ctypes.c_ubyte * size).from_address(address)
-    weakref.finalize(memory, _UNMAP, address, size).atexit = False  # at the process's end threads may still look
+    weakref.finalize(memory, _UNMAP, address, size).atexit = False  # at the end of the process, threads may still read it
     return Mapping(memoryview(memory).cast("B"), address)

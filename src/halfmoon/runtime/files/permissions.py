@@ -1,10 +1,9 @@
-"""Who may read what is made: directories and files for their owner alone, unless a setting lets others in. Whatever the umask is.
+"""Permissions of new files and directories: owner only unless a setting says otherwise, independent of the umask.
 
-The mode is given when a name is made, so nobody can look in between. What is there already is left as it is, and reported.
+The mode is set at creation, without a moment of wider access. Existing files stay as they are, and are reported.
 
-Where root works in a directory of somebody else, the owner may put a link in the place of any name, between a look at it and its
-use. So commands act as the owner (`halfmoon.programs.ownership`), modes are changed through descriptors, and root opens no file by
-a link (`NO_LINKS`).
+If root works in another user's directory, the owner can replace any name by a link between check and use. Commands therefore act
+as the owner (`halfmoon.programs.ownership`), modes are changed through descriptors, and root follows no links (`NO_LINKS`).
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ log = logging.getLogger("halfmoon.serve")
 
 
 class Permissions(NamedTuple):
-    """Modes of the directories and of the files that are made."""
+    """Modes of new directories and files."""
 
     directory: int
     file: int
@@ -31,16 +30,16 @@ PERMISSIONS = {
     "group": Permissions(0o750, 0o640),
     "all": Permissions(0o755, 0o644),
 }
-"""By the values of the setting ``readable_by``."""
+"""Permissions by value of the setting ``readable_by``."""
 OWNER = PERMISSIONS["owner"]
 NO_LINKS = 0 if os.geteuid() else os.O_NOFOLLOW
-"""A flag for files that are there already: root follows no link to one."""
+"""Flag to open existing files: root follows no links."""
 _LINKS_MAX = 40
 _ADVICE = {OWNER: "go-rwx", PERMISSIONS["group"]: "g-w,o-rwx", PERMISSIONS["all"]: "go-w"}
 
 
 def make_directory(path: Path, mode: int = OWNER.directory) -> None:
-    """Make a directory, and the missing ones above it, all with one mode; those that are there keep theirs.
+    """Create a directory and its missing parents with one mode; existing ones keep theirs.
 
     Raises NotADirectoryError: a file has that name, or one above it; OSError.
     """
@@ -55,7 +54,7 @@ def make_directory(path: Path, mode: int = OWNER.directory) -> None:
             raise NotADirectoryError(
                 ENOTDIR, "a file is where a directory is to be: move it away, or use another directory", str(path)
             ) from None
-        return  # another process was quicker
+        return  # created by another process meanwhile
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         _allow(fd, mode)
@@ -64,7 +63,7 @@ def make_directory(path: Path, mode: int = OWNER.directory) -> None:
 
 
 def open_new(path: Path, flags: int, mode: int = OWNER.file) -> int:
-    """Make a file and return its descriptor. Raises FileExistsError, OSError."""
+    """Create a file and return its descriptor. Raises FileExistsError, OSError."""
     fd = os.open(path, flags | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
         _allow(fd, mode)
@@ -75,15 +74,17 @@ def open_new(path: Path, flags: int, mode: int = OWNER.file) -> int:
 
 
 def _allow(fd: int, mode: int) -> None:
-    """Give what was made the mode that the umask took some of; what came from above (setgid) stays."""
+    """Restore the mode bits that the umask removed; inherited bits (setgid) stay."""
     there = os.fstat(fd).st_mode
     if mode & ~there:
         os.fchmod(fd, stat.S_IMODE(there) | mode)
 
 
 def ruler_of(path: Path) -> os.stat_result | None:
-    """Return the first that is not root's of the directories and links on the way to a name, or of the name itself: its owner may
-    change all that follows. None: there is none. Raises OSError."""
+    """Return the first directory or link on the path to a name, or the name itself, that does not belong to root.
+
+    Its owner can replace everything below. None: all belong to root. Raises OSError.
+    """
     at, left, links = Path("/"), [*path.absolute().parts[1:]], 0
     while left:
         name = left.pop(0)
@@ -93,7 +94,7 @@ def ruler_of(path: Path) -> os.stat_result | None:
         try:
             facts = os.lstat(at / name)
         except FileNotFoundError:
-            return None  # root makes it
+            return None  # created by root
         if facts.st_uid:
             return facts
         if stat.S_ISLNK(facts.st_mode) and links < _LINKS_MAX:
@@ -106,11 +107,13 @@ def ruler_of(path: Path) -> os.stat_result | None:
 
 
 def report_readable(directory: Path, permissions: Permissions) -> None:
-    """Say so when a data directory that was there lets more users in than the setting, or root runs on that of somebody else; it is
-    not changed."""
+    """Warn if an existing data directory is open to more users than the setting allows, or root uses another user's.
+
+    The directory is not changed.
+    """
     if not os.geteuid() and (owner := ruler_of(directory)):
         log.warning(
-            "root runs on the data directory %s, which uid %d rules over and can have root write elsewhere with: run as that user",
+            "running as root on the data directory %s of uid %d, who can redirect root's writes by links: run as that user",
             directory, owner.st_uid,
         )  # fmt: skip
     if _is_wider(directory, permissions.directory):
@@ -125,7 +128,7 @@ def report_readable(directory: Path, permissions: Permissions) -> None:
 
 
 def _is_wider(directory: Path, mode: int) -> bool:
-    """Whether users may do more in a directory than its mode is to let them, who can get there."""
+    """Return whether a directory's mode allows more than intended to users who can reach it."""
     wider = directory.stat().st_mode & 0o077 & ~mode
     for above in directory.resolve().parents:
         there = above.stat().st_mode

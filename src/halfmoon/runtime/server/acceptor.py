@@ -1,4 +1,4 @@
-"""Accepts connections on listening sockets and refuses those that are too many, before they cost more than a moment."""
+"""Acceptor of connections on listening sockets. Refuses connections above the bound at once."""
 
 from __future__ import annotations
 
@@ -18,32 +18,34 @@ from halfmoon.runtime.server.opening import Refusals
 log = logging.getLogger("halfmoon.serve")
 
 BACKLOG = 1024
-"""Connections that may wait to be accepted: all clients of a cluster reconnect at the same moment. Follows serverSocketBacklog."""
+"""Backlog of connections to accept: all clients of a cluster may reconnect at once. Follows serverSocketBacklog."""
 
 ACCEPTED_A_TURN = 64
-"""Connections accepted in one turn: a flood of them does not keep the others waiting."""
+"""Connections accepted in one turn, so that a flood does not delay existing connections."""
 
 HANDSHAKE_S = 5.0
-"""How long the handshake of a connection may take that begins with one."""
+"""Longest duration of a handshake."""
 
 CONNECTIONS_MIN = 8
-"""Connections for which there must be room at the start: fewer are taken up by servers that talk to each other."""
+"""Connections that must be possible at the start: servers that talk to each other use fewer."""
 
 REFUSED_PAUSE_MS = 2
-"""How long nobody is accepted when a turn refused all of these: with 4 µs each, refusals take an eighth of the time at most."""
+"""Pause after a turn with refusals only: at 4 µs each, refusals take at most an eighth of the time."""
 
 PAUSE_MS = 200
-"""How long nobody is accepted when the system has no descriptor for a connection."""
+"""Pause after the system had no descriptor for a connection."""
 
 
 class TooFewDescriptors(HalfmoonError):
-    """The process may not open enough files to serve anybody."""
+    """Limit of open files that is too low for a server."""
 
 
 class Acceptor:
-    """Listens on bound sockets from now on. ``protocol`` makes what reads a connection from an address (``ip:port``), or None if
-    it has too many; ``count`` says how many are open, ``count_max`` how many may be. ``tls`` gives the context of a connection that
-    begins with a handshake, and counts while that lasts; None: it does not, or the protocol sees to it. `close` closes the sockets.
+    """Acceptor on bound sockets; listens from construction until `close`.
+
+    ``protocol`` creates the protocol of a connection from an address (``ip:port``), or returns None if that address has too many;
+    ``count`` returns the number of open connections, ``count_max`` their bound. ``tls`` returns the context of connections that
+    begin with a handshake; None: plain text, or TLS inside the protocol.
     """
 
     def __init__(
@@ -54,7 +56,7 @@ class Acceptor:
         self._loop, self._sockets, self._protocol = loop, list(sockets), protocol
         self._count, self._count_max, self._tls = count, count_max, tls
         self._files_max = connections_limit(allowed_descriptors())
-        """Open files of the process at which a new connection is refused; the rest is the store's."""
+        """Number of open files from which connections are refused; the rest is reserved for the store."""
         _check_room(self._files_max)
         self._accepting: set[asyncio.Task[Any]] = set()
         self._refused = 0
@@ -65,7 +67,7 @@ class Acceptor:
             loop.add_reader(sock, self._acceptable, sock)
 
     def close(self) -> None:
-        """Accept nobody any more."""
+        """Stop accepting, and close the sockets."""
         for sock in self._sockets:
             self._loop.remove_reader(sock)
             sock.close()
@@ -74,14 +76,14 @@ class Acceptor:
             accepting.cancel()
 
     def _acceptable(self, listener: socket.socket) -> None:
-        """Accept who waits, a few a turn. Who is too many is closed at once, before there is a transport."""
+        """Accept waiting connections, a few a turn. Close those above the bound at once, without a transport."""
         taken = 0
         for _ in range(ACCEPTED_A_TURN):
             try:
                 accepted, address = listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
-            except OSError as exc:  # no descriptors: who waits goes on waiting
+            except OSError as exc:  # no descriptors: connections stay in the backlog
                 self._pause(listener, PAUSE_MS)
                 self._log_refusal(f"they wait: {exc}")
                 return
@@ -105,7 +107,7 @@ class Acceptor:
             self._pause(listener, REFUSED_PAUSE_MS)
 
     def _pause(self, listener: socket.socket, ms: int) -> None:
-        """Have who waits at a listener go on waiting for a while."""
+        """Stop accepting at a listener for a while."""
         self._loop.remove_reader(listener)
         self._loop.call_later(ms / 1000, self._listen_again, listener)
 
@@ -122,9 +124,9 @@ class Acceptor:
             protocol.connection_lost(None)
 
     def _refusal(self, accepted: socket.socket) -> str | None:
-        """Return why a connection is one too many; None: it is not. The system gives the lowest free number to each."""
+        """Return the reason to refuse a connection, or None. Relies on the system assigning the lowest free descriptor."""
         count = self._count()
-        # Those that are being accepted are no connections yet, and would pass the bound together.
+        # Connections being accepted are not counted yet, and would exceed the bound together.
         if count + len(self._accepting) >= self._count_max:
             return f"{self._count_max} are open, the bound"
         if accepted.fileno() >= self._files_max:
@@ -145,7 +147,7 @@ def _the_same(protocol: asyncio.Protocol) -> asyncio.Protocol:
 
 
 def _check_room(files_max: int) -> None:
-    """Refuse to listen where hardly anybody would be let in. Raises TooFewDescriptors."""
+    """Raise TooFewDescriptors if there is no room for `CONNECTIONS_MIN` connections."""
     with socket.socket() as next_file:
         room = files_max - next_file.fileno()
     if room < CONNECTIONS_MIN:

@@ -23,7 +23,7 @@ def bound_socket(addresses: Sequence[Any]) -> socket.socket:
     for family, kind, protocol, _, address in sorted(addresses, key=lambda info: info[0] != socket.AF_INET):
         sock = socket.socket(family, kind, protocol)
         try:
-            # a port that the system chose is ours alone: else another process could listen there before we do
+            # no reuse of a port chosen by the system: another process could listen there before we do
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, int(address[1] != 0))
             sock.bind(address)
             sock.setblocking(False)

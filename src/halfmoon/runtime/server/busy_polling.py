@@ -1,9 +1,8 @@
-"""`BusyPolling`: keeps an event loop from sleeping while one client, alone, asks again as soon as it is answered (busy polling).
+"""Busy polling: an event loop stays awake while a single client sends its next request right after each reply.
 
-To fall asleep and be woken costs such a client and its server more than the request itself does. A loop that is awake looks at its
-sockets a few hundred times a millisecond instead, and everything else goes on as ever. It falls asleep again when the next request
-does not come soon, so idle and slow clients cost nothing. Where others want the core as well, it sleeps as they do: who is awake
-all the time is put behind those who were not, and waits longest.
+Sleeping and waking costs such a client and its server more than the request itself. An awake loop polls its sockets a few hundred
+times a millisecond instead. It sleeps again if the next request does not come soon, so idle and slow clients cost nothing. If other
+processes need the core, it sleeps too: the scheduler lets a process that never sleeps wait longest.
 """
 
 from __future__ import annotations
@@ -13,18 +12,19 @@ from time import perf_counter_ns
 from typing import Any
 
 BUSY_POLL_US = 500
-"""How long the loop stays awake for the next request. A request and its answer take 100 to 350 us, as fast as the machine is; a
-client that asks less than 2,000 times a second lets the loop sleep."""
+"""Time to stay awake for the next request.
+
+A request and its reply take 100 to 350 us; the loop sleeps if a client sends fewer than 2,000 requests a second."""
 
 LOST_NS, PAUSE_NS = 2_000_000, 1_000_000_000
-"""A look that comes so late after the one before says that others had the core; for how long the loop sleeps as ever then."""
+"""Delay between two polls that shows that other processes used the core, and the time without busy polling after it."""
 
 QUICK_MIN = 16
-"""Requests in a row, each at most that long behind the one before, after which the loop stays awake."""
+"""Consecutive requests within `BUSY_POLL_US` of each other after which the loop stays awake."""
 
 
 class BusyPolling:
-    """Whether to sleep. ``call_soon`` is the loop's; ``clock`` gives nanoseconds; ``busy_poll_us`` 0: always sleep."""
+    """Decision to stay awake. ``call_soon`` is the loop's; ``clock`` returns nanoseconds; ``busy_poll_us`` 0: always sleep."""
 
     __slots__ = ("_busy_ns", "_call_soon", "_clock", "_looked_ns", "_pauses_until", "_quick", "_until", "is_polling")
 
@@ -39,7 +39,7 @@ class BusyPolling:
         self.is_polling = False
 
     def answered(self) -> None:
-        """A request of the one client that is heard was answered."""
+        """Note that a request of the only active client was answered."""
         now = self._clock()
         self._quick = self._quick + 1 if now < self._until else 0
         self._looked_ns, self._until = now, now + self._busy_ns
@@ -48,7 +48,7 @@ class BusyPolling:
             self._call_soon(self._look)
 
     def _look(self) -> None:
-        """Run in each round of the loop while it is awake."""
+        """Check in each round of the loop whether to stay awake."""
         now = self._clock()
         if now - self._looked_ns > LOST_NS:
             self._pauses_until = now + PAUSE_NS

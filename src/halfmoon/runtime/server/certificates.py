@@ -1,4 +1,4 @@
-"""The certificate that a server shows, loaded anew when its files change. Reads those files only."""
+"""Certificate of a server, reloaded when its files change. Reads those files only."""
 
 from __future__ import annotations
 
@@ -16,17 +16,16 @@ from halfmoon.settings.tls import ClientCertificates, TlsMode, TlsSettings
 log = logging.getLogger("halfmoon.serve")
 
 RELOAD_S = 5.0
-"""How often the files are looked at: a look costs a few calls of the system."""
+"""Interval between checks of the files; a check costs a few system calls."""
 
 CONFIG_BYTES_MAX = 1024 * 1024
 """Longest tls.properties; RocketMQ's own with every key has 2 KiB."""
 
 
 class Certificates:
-    """What a port speaks (`mode`) and the TLS context of the next connection (`context`; None: TLS is off).
+    """TLS mode of a port (`mode`), and TLS context of the next connection (`context`; None: TLS is off).
 
-    The mode stays what it was at the start. A client that resumes a session after a reload makes a whole handshake. Raises
-    SettingError when what is set does not load.
+    The mode does not change after the start. Sessions are not resumed after a reload. Raises SettingError if the files do not load.
     """
 
     def __init__(self, settings: TlsSettings) -> None:
@@ -37,17 +36,17 @@ class Certificates:
 
     @property
     def asks(self) -> bool:
-        """Whether clients are asked for a certificate."""
+        """Return whether clients are asked for a certificate."""
         return self.context is not None and self.context.verify_mode is not ssl.CERT_NONE
 
     def refresh(self) -> None:
-        """Load the files again if they changed. What does not load is logged, and what was there stays. For a thread: it reads."""
+        """Reload changed files; if they do not load, log it and keep the old context. Blocks: call it in a thread."""
         if self.context is None or (state := _state(self.settings)) == self._state:
             return
         self._state = state
         try:
             settings = self._in_this_mode(_with_file(self._given))
-            state = _state(settings)  # before they are read: what changes meanwhile is read again
+            state = _state(settings)  # before reading, so that a change meanwhile is noticed next time
             context = _context(settings)
             if context is None:
                 raise SettingError(f"{settings.config_file} names no certificate any more")
@@ -58,7 +57,7 @@ class Certificates:
         log.info("TLS: certificate loaded again: %s", settings.server_cert)
 
     def _in_this_mode(self, settings: TlsSettings) -> TlsSettings:
-        """Return settings with the mode of the start: how a broker reaches name servers hangs on it, and is settled by then."""
+        """Return settings with the mode of the start: connections to name servers depend on it."""
         if settings.server_mode is self.mode:
             return settings
         log.warning(
@@ -69,7 +68,7 @@ class Certificates:
 
 
 def _state(settings: TlsSettings) -> list[tuple[int, int, int]]:
-    """Return what tells whether files are still the same: inode, size and time of each; zeros for one that is not there."""
+    """Return the identity of files: inode, size and time of each; zeros for a missing one."""
     state = []
     for path in (settings.config_file, settings.server_cert, settings.server_key, settings.server_trust):
         try:
@@ -81,7 +80,7 @@ def _state(settings: TlsSettings) -> list[tuple[int, int, int]]:
 
 
 def _with_file(settings: TlsSettings) -> TlsSettings:
-    """Return the settings with what the file of RocketMQ's keys says, which wins. Follows TlsHelper.extractTlsConfigFromFile."""
+    """Return the settings overridden by the file with RocketMQ's keys. Follows TlsHelper.extractTlsConfigFromFile."""
     path = settings.config_file
     if not path:
         return settings

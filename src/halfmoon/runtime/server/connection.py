@@ -1,6 +1,6 @@
-"""One accepted connection: hands what it reads to the core, writes what the core answers, in plain text or TLS.
+"""Accepted connection: passes received bytes to the core and writes its replies, in plain text or TLS.
 
-Which of the two it is, its first byte says. Knows nothing of frames. Slow readers are handled here.
+The first byte decides between both. Knows nothing of frames. Handles slow readers.
 """
 
 from __future__ import annotations
@@ -24,33 +24,33 @@ from halfmoon.wire.peer import spoken
 log = logging.getLogger("halfmoon.serve")
 
 WRITE_HIGH_BYTES = 1024 * 1024
-"""Unsent bytes of one connection at which we stop reading from it, so that it gets no more answers to fall behind with."""
+"""Unsent bytes of a connection above which reading from it stops, so that it causes no further replies."""
 
 WRITE_LOW_BYTES = 256 * 1024
-"""Unsent bytes at which reading goes on."""
+"""Unsent bytes below which reading resumes."""
 
 READ_MAX_BYTES = 512 * 1024
-"""Bytes of one connection after which others are read first: uvloop reads up to 8 MB from one before it looks at the next."""
+"""Bytes read from one connection before others have their turn: uvloop alone reads up to 8 MB."""
 
 JOIN_MAX_BYTES = 64 * 1024
-"""Chunks that together are smaller are joined before writing: a copy costs less than handing over many."""
+"""Total size below which chunks are joined before writing: a copy costs less than many writes."""
 
 CLOSING_MS = 5_000
-"""How long a closing connection may take to receive what was written to it."""
+"""Longest time for a closing connection to receive its pending bytes."""
 
 
 ENDING_S, ENDING_LOOK_S = 30.0, 0.005
-"""How long what a connection asked before the end of its stream may take to be answered, and how often that is looked at."""
+"""Longest time to answer requests that a connection sent before the end of its stream, and the interval of checks."""
 
 Feed = Callable[[int, bytes], None]
-"""Takes a connection's number and what it sent."""
+"""Function that takes a connection's number and received bytes."""
 
 
 HUNG_UP = "TLS: it hung up during the handshake; it may not trust our certificate"
 
 
 class Host(Protocol):
-    """What a connection needs of its server (`halfmoon.runtime.server.server.Server`)."""
+    """Interface of the server to its connections (`halfmoon.runtime.server.server.Server`)."""
 
     feed: Feed
     opening: Opening | None
@@ -67,29 +67,28 @@ class Host(Protocol):
         """Tell the core of a new connection."""
 
     def certified(self, peer: int, names: tuple[str, ...]) -> None:
-        """Tell the core whose certificate a connection showed."""
+        """Tell the core the names in a connection's certificate."""
 
     def slow(self, peer: int, *, is_slow: bool) -> None:
-        """Tell the core that a connection does not read what it is sent, or does again."""
+        """Tell the core that a connection stopped or resumed reading."""
 
     def unanswered(self, peer: int) -> bool:
-        """Whether the core has requests of a connection that it did not answer yet."""
+        """Return whether the core has unanswered requests of a connection."""
 
     def drop(self, peer: int, *, is_known: bool) -> None:
-        """A connection is gone, of which the core may have been told."""
+        """Remove a lost connection, and tell the core if it knows it."""
 
     def turn(self) -> None:
-        """Have the core do what all connections brought."""
+        """Let the core handle the received bytes of all connections."""
 
     def wake(self) -> None:
-        """See to it that a turn comes."""
+        """Schedule a turn."""
 
 
 class Connection(asyncio.Protocol):
-    """One accepted connection; the hot path of reading is `data_received`.
+    """Accepted connection; the hot path of reading is `data_received`.
 
-    ``_feed`` takes what is read: the core's own function for plain text, so that it costs nothing that there are other ways.
-    """
+    ``_feed`` takes received bytes; for plain text it is the core's own function, at no further cost."""
 
     __slots__ = (
         "_counted", "_early", "_encryption", "_feed", "_file", "_is_slow", "_read_bytes", "peer", "remote", "server", "transport"
@@ -98,11 +97,11 @@ class Connection(asyncio.Protocol):
     def __init__(self, server: Host, remote: str, *, is_counted: bool) -> None:
         self.server, self.remote = server, remote
         self._counted = remote if is_counted else None
-        """Whose share it takes up (`Host.places`); None: not known yet."""
+        """Address in whose share it counts (`Host.places`); None: not known yet."""
         self._feed = server.feed if server.opening is None else self._begin
         self._encryption: Encryption | None = None
         self._early: bytes | None = None
-        """What came of a preamble; None: none is waited for, and the core knows of the connection."""
+        """Received part of a preamble; None: none is expected, and the core knows the connection."""
         self.peer = self._read_bytes = 0
         self._is_slow = False
 
@@ -127,7 +126,7 @@ class Connection(asyncio.Protocol):
             self._let_others_read()
         if server.turn_is_due:
             return
-        if server.last_fed == peer:  # it is alone: nothing to wait for, and a round of the loop costs as much as its request
+        if server.last_fed == peer:  # the only connection with bytes: another round of the loop would cost as much as its request
             server.turn()
             server.busy_polling.answered()
         else:
@@ -146,15 +145,15 @@ class Connection(asyncio.Protocol):
                 self.transport.resume_reading()
 
     def eof_received(self) -> bool:
-        """The other side sends no more, but may still read: answer what it sent before, then close."""
+        """Answer all earlier requests after the other side closed its sending half, then close."""
         self.server.wake()
-        # Behind the turn, which was queued first and answers what came before the end.
+        # After the turn that was scheduled before and answers earlier requests.
         loop = asyncio.get_running_loop()
         loop.call_soon(self._end, loop.time() + ENDING_S)
         return True
 
     def _end(self, deadline_s: float) -> None:
-        """Close once what was asked is answered: requests that are many take several turns."""
+        """Close once all requests are answered; many requests take several turns."""
         loop = asyncio.get_running_loop()
         if self.server.unanswered(self.peer) and loop.time() < deadline_s:
             loop.call_later(ENDING_LOOK_S, self._end, deadline_s)
@@ -185,7 +184,7 @@ class Connection(asyncio.Protocol):
     # ------------------------------------------------------------ the first bytes, and TLS
 
     def _read_preamble(self, peer: int, data: bytes) -> None:
-        """Take bytes of a trusted proxy until it is known for whom it connects, or that it does not say."""
+        """Take bytes of a trusted proxy until its preamble is complete, or known to be absent."""
         assert self._early is not None
         self._early += data
         try:
@@ -197,7 +196,7 @@ class Connection(asyncio.Protocol):
             self._come_from(found.source or self.remote, self._early[found.size :])
 
     def _come_from(self, source: str, rest: bytes) -> None:
-        """Tell the core who connects, and go on with what came behind the preamble."""
+        """Tell the core the client's address, and continue with the bytes after the preamble."""
         server = self.server
         assert server.opening is not None
         server.opening.over(self)
@@ -213,15 +212,15 @@ class Connection(asyncio.Protocol):
             self._feed(self.peer, rest)
 
     def late(self) -> None:
-        """Its time for a handshake or a preamble is over."""
-        if self._early == b"":  # a client that has nothing to say yet, where proxies are, too
+        """Handle the end of the time for a handshake or a preamble."""
+        if self._early == b"":  # a direct client that has not sent anything yet
             self._come_from(self.remote, b"")
         else:
             what = "TLS: no whole handshake" if self._encryption is not None else "PROXY protocol: no whole preamble"
             self.refuse(f"{what} within {HANDSHAKE_S:.0f} s")
 
     def _begin(self, peer: int, data: bytes) -> None:
-        """Take the first bytes: they say whether this is TLS."""
+        """Take the first bytes, which decide about TLS."""
         opening = self.server.opening
         assert opening is not None
         context = opening.context
@@ -242,13 +241,13 @@ class Connection(asyncio.Protocol):
         self.server.opening.step(self, data)
 
     def shake(self, data: bytes) -> None:
-        """Take bytes of its handshake."""
+        """Take bytes of the handshake."""
         self._read_on()
         self._decrypt(self.peer, data)
         self.server.wake()
 
     def hold(self) -> None:
-        """Read no more until `shake` is called."""
+        """Stop reading until `shake` is called."""
         with suppress(RuntimeError):  # it is closing
             self.transport.pause_reading()
 
@@ -259,7 +258,7 @@ class Connection(asyncio.Protocol):
         try:
             plain = encryption.received(data)
         except ssl.SSLError as exc:
-            self._send(encryption.outgoing.read())  # the alert that says why
+            self._send(encryption.outgoing.read())  # the TLS alert with the reason
             self.refuse(f"TLS: {server_reason(exc)}")
             return
         if encryption.outgoing.pending:
@@ -276,7 +275,7 @@ class Connection(asyncio.Protocol):
             self.eof_received()
 
     def refuse(self, reason: str) -> None:
-        """Log why a connection is not taken, and close it; nothing that it sends is read any more."""
+        """Log the reason for refusing a connection, and close it without reading further."""
         assert self.server.opening is not None
         self.server.opening.over(self)
         self.server.opening.log.warning("connection refused: peer=%s reason=%s", self.remote, reason)
@@ -289,7 +288,7 @@ class Connection(asyncio.Protocol):
     # ------------------------------------------------------------ writing
 
     def write(self, chunks: Sequence[Any]) -> None:
-        """Send what the core answers."""
+        """Send replies of the core."""
         transport = self.transport
         if transport.is_closing():
             return
@@ -310,24 +309,24 @@ class Connection(asyncio.Protocol):
     def _write_sealed(self, encryption: Encryption, chunks: Sequence[Any]) -> None:
         try:
             sealed = encryption.sealed(chunks[0] if len(chunks) == 1 else b"".join(chunks))
-        except ssl.SSLError as exc:  # the other side ended it, or has not even begun
+        except ssl.SSLError as exc:  # closed by the other side, or TLS not yet established
             log.debug("peer %d takes no more: %s", self.peer, exc)
             return
         self._send(sealed)
 
     def _send(self, data: Any) -> None:
-        """Write bytes, a few of them at once: the loop would write behind all that this turn still does."""
+        """Write bytes; small ones directly, as the loop would write only after this turn."""
         transport, sent = self.transport, 0
         if len(data) <= JOIN_MAX_BYTES and not transport.get_write_buffer_size():
             try:
                 sent = write(self._file, data)
             except OSError:
-                pass  # it takes no more now, or is gone, which the transport finds out
+                pass  # full, or gone, which the transport will find out
         if sent < len(data):
             transport.write(memoryview(data)[sent:] if sent else data)
 
     def close(self, reason: str) -> None:
-        """Close once what was written is sent, or by force when that takes too long."""
+        """Close once all written bytes are sent, or by force after a timeout."""
         transport = self.transport
         if transport.is_closing():
             return
@@ -340,4 +339,4 @@ class Connection(asyncio.Protocol):
 
 
 def _ignore(peer: int, data: bytes) -> None:
-    """Take bytes of a connection that is being closed."""
+    """Drop bytes of a closing connection."""

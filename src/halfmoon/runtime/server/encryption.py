@@ -1,7 +1,7 @@
-"""The TLS of one accepted connection, without its socket: bytes in, bytes out. Never waits, knows no frames.
+"""TLS of an accepted connection, without its socket: bytes in, bytes out. Never waits, knows no frames.
 
-The event loops' own TLS would sit between a connection and its socket; this one works inside a connection that exists, so plain and
-encrypted connections share everything: how they are accepted, counted, read, written to, held back and closed.
+The event loops' own TLS sits between a connection and its socket; this one works inside an existing connection, so that plain and
+encrypted connections share all code for accepting, counting, reading, writing, throttling and closing.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from contextlib import suppress
 from halfmoon.runtime.tls import client_names
 
 RECORD_BYTES = 16 * 1024
-"""The most that one TLS record holds, which is what one read gives."""
+"""Largest content of a TLS record, which is the result of one read."""
 
 
 class Encryption:
-    """The server's side of one connection. ``outgoing`` holds what must be sent after each call."""
+    """Server side of a TLS connection. ``outgoing`` holds the bytes to send after each call."""
 
     __slots__ = ("_incoming", "_tls", "has_ended", "is_open", "names", "outgoing")
 
@@ -26,12 +26,12 @@ class Encryption:
         self.is_open = False
         """Whether the handshake is over."""
         self.has_ended = False
-        """Whether the other side said that it sends no more."""
+        """Whether the other side ended its stream."""
         self.names: tuple[str, ...] = ()
-        """The names in the other side's verified certificate, read once: no handshake follows the first."""
+        """Names in the other side's verified certificate, read once after the handshake."""
 
     def received(self, data: bytes) -> bytes:
-        """Take what came and return it as plain text, as far as records are whole. Raises ssl.SSLError: it cannot go on."""
+        """Take received bytes and return the plain text of whole records. Raises ssl.SSLError if the connection cannot continue."""
         self._incoming.write(data)
         if not self.is_open:
             try:
@@ -52,7 +52,7 @@ class Encryption:
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     def sealed(self, data: bytes) -> bytes:
-        """Return plain text as the bytes to send. Raises ssl.SSLError: before the handshake is over, or after the end."""
+        """Return the encrypted bytes of plain text. Raises ssl.SSLError before the handshake is over, or after the end."""
         write, sent = self._tls.write, 0
         view = memoryview(data)
         while sent < len(data):
@@ -60,7 +60,7 @@ class Encryption:
         return self.outgoing.read()
 
     def ending(self) -> bytes:
-        """Return the bytes that say that nothing more is sent; none when that cannot be said."""
+        """Return the bytes of a closing alert, or none if it cannot be sent."""
         with suppress(ssl.SSLError):
             self._tls.unwrap()
         return self.outgoing.read()

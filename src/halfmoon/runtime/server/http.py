@@ -1,7 +1,7 @@
-"""A small HTTP/1.1 server for machines that watch: GET and HEAD, one request a connection, on the event loop of the servers.
+"""Small HTTP/1.1 server for monitoring: GET and HEAD, one request per connection, on the event loop of the servers.
 
-Reads the line of a request and leaves its headers to the standard library. All is bounded: connections, the bytes and the time of a
-request, the time that a client takes to read. Knows nothing of what it answers; a failed answer is a 500 and a line of the log.
+Parses the request line, and leaves headers to the standard library. Bounded: connections, bytes and time of a request, time of a
+client to read. Knows nothing of the content; a failing page becomes a 500 and a log line.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from halfmoon.settings.http import is_own_host
 log = logging.getLogger("halfmoon.serve")
 
 REQUEST_BYTES_MAX = 8 * 1024
-"""Longest head of a request; that of a scraper has some 300 bytes."""
+"""Longest head of a request; a scraper's has about 300 bytes."""
 
 REQUEST_S, ANSWER_S = 5.0, 10.0
-"""How long a request may take to arrive, and its answer to be made and read. Prometheus waits 10 s."""
+"""Timeouts of receiving a request, and of creating and sending its answer. Prometheus waits 10 s."""
 
 CONNECTIONS_MAX = 32
-"""Connections at a time, those in a handshake included; one more is closed at once."""
+"""Bound of connections, including those in a handshake; further ones are closed at once."""
 
 _CHUNK_BYTES = 64 * 1024
 _LINE = re.compile(rb"([A-Z]{1,16}) (/[!-~]{0,1023}) HTTP/1\.([01])\r\n")
 
 
 class Answer(NamedTuple):
-    """What is answered: the body in pieces, and headers besides those that every answer has."""
+    """Answer of a page: the body in chunks, and additional headers."""
 
     status: HTTPStatus
     content_type: str
@@ -50,14 +50,14 @@ class Answer(NamedTuple):
 
 
 Respond = Callable[[Mapping[str, str]], Awaitable[Answer]]
-"""Makes an answer; is given the headers of the request by their names in small letters."""
+"""Function that creates an answer from the request's headers, by lower-case name."""
 
 
 class HttpServer:
-    """Pages by path. `take` binds the address, `start` listens; a `halfmoon.runtime.server.process.Service`.
+    """Server of pages by path. `take` binds the address, `start` listens; a `halfmoon.runtime.server.process.Service`.
 
-    With ``certificates`` that hold one, it speaks TLS alone. Else requests must name an own host, or one
-    of ``names``. All methods belong to one event loop.
+    With a certificate it speaks TLS only. Otherwise requests must name a local host, or one of ``names``. All methods belong to one
+    event loop.
     """
 
     connections_max = CONNECTIONS_MAX
@@ -72,7 +72,7 @@ class HttpServer:
 
     @property
     def url(self) -> str:
-        """Where its pages are."""
+        """Return the base URL of its pages."""
         scheme = "http" if self.certificates is None or self.certificates.context is None else "https"
         return f"{scheme}://{address_text(self.bound)}"
 
@@ -93,7 +93,7 @@ class HttpServer:
         return [self.bound]
 
     async def stop(self, within_ms: int = STOP_MS) -> None:
-        """Listen no more, and cut who is connected."""
+        """Stop listening, and close all connections."""
         if self._acceptor is not None:
             self._acceptor.close()
         elif self._socket is not None:
@@ -118,7 +118,7 @@ class HttpServer:
     # ------------------------------------------------------------ one connection
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, remote: str) -> None:
-        """Read a request, answer it, and close; whatever happens, nothing of it stays."""
+        """Read a request, answer it, and close the connection in any case."""
         begun = False
         try:
             async with asyncio.timeout(REQUEST_S):
@@ -149,7 +149,7 @@ class HttpServer:
         await _send(writer, answer, without_body=method == "HEAD")
 
     async def _respond(self, method: str, path: str, fields: bytes, *, is_old: bool) -> Answer:
-        """Return the answer to a request. A body is not read: there is no further request behind it."""
+        """Return the answer to a request. Its body is not read, as no further request follows."""
         try:
             headers = {name.lower(): value for name, value in parse_headers(BytesIO(fields)).items()}
         except HTTPException:
@@ -165,13 +165,13 @@ class HttpServer:
             return _plain(HTTPStatus.METHOD_NOT_ALLOWED, {"Allow": "GET, HEAD"})
         try:
             return await page(headers)
-        except Exception:  # our own mistake: servers go on, and whoever watches is told
+        except Exception:  # a bug: the server continues, and the client gets a 500
             log.exception("monitoring: %s failed", path)
             return _plain(HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
 async def _head(reader: asyncio.StreamReader) -> bytes:
-    """Return the head of a request; empty: it is too long. Raises IncompleteReadError, OSError."""
+    """Return the head of a request; empty if it is too long. Raises IncompleteReadError, OSError."""
     try:
         return await reader.readuntil(b"\r\n\r\n")
     except asyncio.LimitOverrunError:
@@ -179,7 +179,7 @@ async def _head(reader: asyncio.StreamReader) -> bytes:
 
 
 async def _send(writer: asyncio.StreamWriter, answer: Answer, *, without_body: bool = False) -> None:
-    """Write an answer as its reader takes it: no more than a piece and what the transport holds waits for one who does not."""
+    """Write an answer at the reader's pace: for a slow reader, at most one chunk and the transport's buffer are pending."""
     fields = {
         "Date": formatdate(usegmt=True), "Content-Type": answer.content_type, "Content-Length": str(sum(map(len, answer.body))),
         "Connection": "close", "Cache-Control": "no-store", **answer.headers,

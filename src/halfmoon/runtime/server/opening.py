@@ -1,4 +1,4 @@
-"""What a server whose port takes more than plain text asks of new connections, and who is still at it. Reads no socket."""
+"""Handshakes and proxy preambles of new connections: order, deadlines and bounds. Reads no socket."""
 
 from __future__ import annotations
 
@@ -15,65 +15,66 @@ from halfmoon.runtime.server.proxy_protocol import Proxies
 from halfmoon.settings.tls import TlsMode
 
 HANDSHAKE_S = 10.0
-"""How long a handshake may take from its first byte on, and a proxy for its preamble. Follows SslHandler of Netty."""
+"""Longest duration of a handshake from its first byte, and of a proxy's preamble. Follows SslHandler of Netty."""
 
 HANDSHAKES_MAX = 1024
-"""Handshakes and preambles at a time, under 50 KiB each and up to 256 KiB of bytes that wait for its turn; when one more begins,
-the oldest is cut of the address that has most: who begins them by the thousand cuts its own."""
+"""Bound of concurrent handshakes and preambles, under 50 KiB each and up to 256 KiB of waiting bytes.
+
+Above the bound, the oldest one of the address with most of them is closed."""
 
 STEPS_A_TURN = 8
-"""Steps of handshakes in one turn of the loop. The first of each costs 0.2 (P-256) to 0.5 ms (RSA 2048), for which
-all that are connected wait."""
+"""Handshake steps in one turn of the loop. The first step of each takes 0.2 (P-256) to 0.5 ms (RSA 2048), which delays all
+connections."""
 
 
 class Opened(Protocol):
-    """A connection (`halfmoon.runtime.server.connection.Connection`) from the address ``remote``."""
+    """Interface of a connection (`halfmoon.runtime.server.connection.Connection`) from the address ``remote``."""
 
     remote: str
 
     def shake(self, data: bytes) -> None:
-        """Take bytes of its handshake."""
+        """Take bytes of the handshake."""
 
     def hold(self) -> None:
-        """Read no more until `shake` is called."""
+        """Stop reading until `shake` is called."""
 
     def refuse(self, reason: str) -> None:
-        """Log why it is not taken, and close it."""
+        """Log the reason, and close the connection."""
 
     def late(self) -> None:
-        """Its time is over."""
+        """Handle the end of its time."""
 
 
 class Opening:
-    """Belongs to one event loop; one timer watches all that have a deadline. ``proxies`` may say for whom they connect."""
+    """Handshakes and preambles of one event loop, with one timer for all deadlines. ``proxies`` may send preambles."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, certificates: Certificates | None, proxies: Proxies | None = None) -> None:
         self._loop, self._certificates, self._proxies = loop, certificates, proxies
         self._deadlines: dict[Opened, tuple[float, str]] = {}
-        """In the order in which they began, which is that of their ends; and the place where each counts."""
+        """Connections in order of their start and thus of their deadline, each with the address where it counts."""
         self._by_place: dict[str, dict[Opened, None]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._steps = 0
         self._held: dict[Opened, bytes] = {}
-        """Who waits for a further turn, in order, with what it sent until then."""
+        """Connections that wait for a further turn, in order, with their received bytes."""
         self.log = Refusals(loop)
 
     @property
     def context(self) -> ssl.SSLContext | None:
-        """The TLS of the next connection; None: TLS is off."""
+        """Return the TLS context of the next connection; None: TLS is off."""
         return None if self._certificates is None else self._certificates.context
 
     @property
     def takes_plain(self) -> bool:
-        """Whether plain text is taken, too."""
+        """Return whether plain text is accepted, too."""
         return self._certificates is None or self._certificates.mode is not TlsMode.ENFORCING
 
     def may_be_proxied(self, remote: str) -> bool:
-        """Whether who connects from an address may begin with a preamble."""
+        """Return whether a connection from an address may begin with a preamble."""
         return self._proxies is not None and self._proxies.trusts(remote)
 
     def begin(self, connection: Opened) -> None:
-        """A handshake begins, or a preamble is waited for."""
+        """Note the start of a handshake or of the wait for a preamble."""
         self._end(connection)
         if len(self._deadlines) >= HANDSHAKES_MAX:
             most = max(self._by_place.values(), key=len)
@@ -87,7 +88,7 @@ class Opening:
             self._timer = self._loop.call_later(HANDSHAKE_S, self._look)
 
     def step(self, connection: Opened, data: bytes) -> None:
-        """Have a connection take bytes of its handshake: now, or in a further turn of the loop where this one had its share."""
+        """Let a connection take bytes of its handshake: now, or in a further turn once this turn had its share."""
         if connection in self._held:
             self._held[connection] += data
         elif self._steps < STEPS_A_TURN:
@@ -108,7 +109,7 @@ class Opening:
             self._take(connection, self._held.pop(connection))
 
     def over(self, connection: Opened) -> bool:
-        """A handshake ended, or the connection did; return whether a handshake was under way."""
+        """Note the end of a handshake or of its connection; return whether a handshake was under way."""
         self._held.pop(connection, None)
         return self._end(connection)
 
@@ -123,13 +124,13 @@ class Opening:
         return True
 
     def close(self) -> None:
-        """Stop watching."""
+        """Stop the timer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def _look(self) -> None:
-        """Cut those whose time is over, and look again when that of the next one is."""
+        """Close connections whose deadline has passed, and set the timer for the next one."""
         self._timer, now = None, self._loop.time()
         late = [connection for connection, (deadline, _) in self._deadlines.items() if deadline <= now]
         for connection in late:
@@ -140,14 +141,14 @@ class Opening:
 
 
 class Refusals:
-    """Warnings that strangers can cause, by the loop's clock."""
+    """Rate-limited warnings that unknown clients can cause, by the loop's clock."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._log = RateLimitedLog(logging.getLogger("halfmoon.serve"), self._now())
 
     def warning(self, text: str, *arguments: object) -> None:
-        """Write a warning, or count it if this minute has had its lines."""
+        """Log a warning, or count it once the lines of this minute are used up."""
         self._log.tick(self._now())
         self._log.warning(text, *arguments)
 

@@ -1,7 +1,7 @@
-"""How many connections each address has, and whether it may have another. Reads no socket.
+"""Number of connections by address, and their bound. Reads no socket.
 
-A server has room for so many connections; one address, by mistake or on purpose, shall not take all of it. Many clients may share
-an address (processes of one host, hosts behind a NAT), so the share is large unless a setting says otherwise.
+No single address may use up all connections of a server. Many clients may share an address (processes of one host, hosts behind a
+NAT), so the share is large unless a setting says otherwise.
 """
 
 from __future__ import annotations
@@ -13,22 +13,21 @@ from ipaddress import IPv6Network, ip_address
 from halfmoon.logs import CountedLog
 
 PER_ADDRESS_MAX = 8_000
-"""Connections of one address, by default."""
+"""Default bound of connections of one address."""
 
 LEFT_TO_OTHERS = 5
-"""Of the room for connections, one part in so many is left to other addresses, whatever the setting says."""
+"""Fraction (one in this number) of all connections that is always left to other addresses."""
 
 IPV6_PREFIX = 64
-"""Addresses of IPv6 count together when they begin with the same bits: one host may use all that follow."""
+"""Prefix length by which IPv6 addresses count together: one host may use all addresses of a prefix."""
 
 MINUTE_S = 60.0
 
 
 class Places:
-    """Counts the connections of one server, by address. Belongs to one event loop.
+    """Counter of a server's connections by address. Belongs to one event loop.
 
-    ``room`` is how many connections there may be in all, ``per_address_max`` how many of one address; 0: as many as there is room.
-    """
+    ``room`` is the bound of all connections, ``per_address_max`` of one address; 0: no bound but ``room``."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, room: int, per_address_max: int = PER_ADDRESS_MAX) -> None:
         self.per_address_max = min(per_address_max, max(1, room - room // LEFT_TO_OTHERS)) if per_address_max else 0
@@ -38,7 +37,7 @@ class Places:
         self._timer: asyncio.TimerHandle | None = None
 
     def take(self, remote: str) -> bool:
-        """Count a connection from an address (``ip:port``); return False, and log it, when that has too many."""
+        """Count a connection from an address (``ip:port``); return False, and log it, if that has too many."""
         if not self.per_address_max:
             return True
         place = place_of(remote)
@@ -50,14 +49,14 @@ class Places:
         return True
 
     def release(self, remote: str) -> None:
-        """A connection from an address, which was counted, is gone."""
+        """Count a connection from an address no longer."""
         if self.per_address_max:
             place = place_of(remote)
             if (count := self._counts.pop(place) - 1) > 0:
                 self._counts[place] = count
 
     def close(self) -> None:
-        """Log nothing more."""
+        """Stop logging."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -78,7 +77,7 @@ class Places:
 
 
 def place_of(remote: str) -> str:
-    """Return what counts as one address of ``ip:port``: an address of IPv4, a network of IPv6."""
+    """Return the unit in which ``ip:port`` counts: an IPv4 address, or an IPv6 network."""
     host = remote.rpartition(":")[0].strip("[]").partition("%")[0]
     if ":" not in host:
         return host

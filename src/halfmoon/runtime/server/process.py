@@ -1,4 +1,4 @@
-"""What servers want of their process: signals that stop them in order, and memory that stays. Only programs may ask for these."""
+"""Process-wide set-up of servers: signals that stop them in order, and the allocator. For programs only."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from halfmoon.runtime.readiness import STOPPING, notify
 Address = tuple[str, int]
 
 STOP_MS = 30_000
-"""How long a clean stop may take: unregistering and the last sync."""
+"""Longest duration of a clean stop: unregistering and the last sync."""
 
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3
 _KEPT_BYTES = 16 * 1024 * 1024
-"""Free memory at the heap's end that is not given back."""
+"""Free memory at the heap's end that is not returned to the system."""
 _GROWTH_BYTES = 1024 * 1024
 _BLOCK_BYTES = 1024 * 1024
-"""Blocks from this size on have pages of their own."""
+"""Size from which blocks get their own pages."""
 
 
 class Service(Protocol):
-    """What is started and stopped: `halfmoon.runtime.server.server.Server`."""
+    """Interface of a server that is started and stopped, such as `halfmoon.runtime.server.server.Server`."""
 
     connections_max: int
 
     async def start(self) -> list[Address]:
-        """Listen, and return the addresses really bound."""
+        """Listen, and return the bound addresses."""
 
     async def stop(self, within_ms: int = STOP_MS) -> None:
         """Stop cleanly."""
@@ -40,9 +40,9 @@ class Service(Protocol):
 async def run_until_signal(
     servers: Sequence[Service], ready: Callable[[list[list[Address]]], None] | None = None, within_ms: int = STOP_MS
 ) -> None:
-    """Start servers in order, tell ``ready`` the addresses bound by each, stop them in reverse at the first SIGTERM or SIGINT.
+    """Start servers in order, call ``ready`` with the bound addresses of each, stop them in reverse at the first SIGTERM or SIGINT.
 
-    A second signal leaves the process at once with status 1. A service manager is told of the first.
+    A second signal ends the process at once with status 1. Notifies a service manager of the first.
     """
     loop = asyncio.get_running_loop()
     allow_descriptors(sum(server.connections_max for server in servers) + KEPT_MAX)
@@ -50,7 +50,7 @@ async def run_until_signal(
 
     def stop_asked() -> None:
         if asked.is_set():
-            os._exit(1)  # no clean-up: whoever asks twice wants it to be over, whatever hangs
+            os._exit(1)  # no clean-up: a second signal means that something hangs
         asked.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -71,10 +71,10 @@ async def run_until_signal(
 
 
 def keep_freed_memory() -> bool:
-    """Have glibc keep what a turn freed for the next turn. Returns False where the C library is another one; nothing is done then.
+    """Let glibc keep freed memory for the next turn. Return False with another C library, without effect.
 
-    What a turn reads and answers takes some hundred KiB, which by default go back to the kernel at once: each turn then pays
-    a page fault for every 4 KiB, more than its copies cost.
+    A turn needs some hundred KiB, which by default return to the kernel at once: each turn then pays a page fault for every 4 KiB,
+    more than its copies cost.
     """
     try:
         set_option = ctypes.CDLL(None).mallopt

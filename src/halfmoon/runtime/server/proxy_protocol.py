@@ -1,7 +1,7 @@
-"""The preamble by which a proxy says for whom it connects (PROXY protocol 1 and 2). Reads no socket, trusts nobody by itself.
+"""Preamble in which a proxy names its client (PROXY protocol 1 and 2). Reads no socket, trusts no address by default.
 
 Follows the PROXY protocol specification of HAProxy; RocketMQ 5 reads it on every connection (NettyRemotingServer.HandshakeHandler).
-Differs: only from addresses that a setting names, as whoever may send a preamble chooses the address that he is known by.
+Differs: only from addresses that a setting names, as the sender of a preamble can claim any address.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ LINE = b"PROXY "
 LINE_BYTES_MAX = 107
 SIGNATURE = b"\r\n\r\n\x00\r\nQUIT\n"
 EXTENSIONS_BYTES_MAX = 4096
-"""Longest address and extensions of version 2; the specification allows 65,535, and proxies send some hundred."""
+"""Longest addresses and extensions of version 2; the specification allows 65,535, and proxies send some hundred."""
 
 _HEAD = Struct(">12sBBH")  # | signature | version 4 bits, command 4 bits | family 4 bits, transport 4 bits | bytes that follow |
 _ADDRESSES = {0x11: (socket.AF_INET, Struct(">4s4sHH")), 0x21: (socket.AF_INET6, Struct(">16s16sHH"))}
-"""Family and transport (TCP over IPv4 and IPv6) → how addresses of source and target and their ports stand there."""
+"""Layout of source and target addresses and ports by family and transport (TCP over IPv4 and IPv6)."""
 
 
 class BadPreamble(PeerError):
-    """A preamble that is none."""
+    """Malformed preamble."""
 
 
 class Preamble(NamedTuple):
-    """``size`` bytes said that ``source`` (``ip:port``) connects; None: the proxy itself does, or it does not say who."""
+    """Preamble of ``size`` bytes that names the client ``source`` (``ip:port``); None: the proxy itself, or unknown."""
 
     size: int
     source: str | None
 
 
 class Proxies:
-    """Who may send a preamble: addresses and networks (``10.0.0.0/8``) joined by commas. Raises ValueError: they are none."""
+    """Addresses and networks (``10.0.0.0/8``), joined by commas, that may send a preamble. Raises ValueError for other text."""
 
     def __init__(self, addresses: str) -> None:
         self._networks = [ip_network(text.strip(), strict=False) for text in addresses.split(",") if text.strip()]
 
     def trusts(self, remote: str) -> bool:
-        """Whether a preamble is taken from an address ``ip:port``."""
+        """Return whether an address ``ip:port`` may send a preamble."""
         try:
             address = ip_address(remote.rpartition(":")[0].strip("[]").partition("%")[0])
         except ValueError:
@@ -52,10 +52,10 @@ class Proxies:
 
 
 def preamble(data: bytes) -> Preamble | None:
-    """Return what a connection begins with; None: more bytes must come to tell. A ``size`` of 0: there is no preamble.
+    """Return the preamble at the begin of a connection; None: more bytes are needed. A ``size`` of 0: there is none.
 
     Raises:
-        BadPreamble: it begins as one and cannot be one.
+        BadPreamble: it begins like a preamble and is malformed.
     """
     if data.startswith(LINE):
         return _line(data)
@@ -67,7 +67,7 @@ def preamble(data: bytes) -> Preamble | None:
 
 
 def _line(data: bytes) -> Preamble | None:
-    """Version 1: ``PROXY TCP4 source target source-port target-port``, CR, LF."""
+    """Parse version 1: ``PROXY TCP4 source target source-port target-port``, CR, LF."""
     end = data.find(b"\r\n", 0, LINE_BYTES_MAX)
     if end < 0:
         if len(data) >= LINE_BYTES_MAX:
@@ -90,7 +90,7 @@ def _line(data: bytes) -> Preamble | None:
 
 
 def _binary(data: bytes) -> Preamble | None:
-    """Version 2: a head of 16 bytes, addresses, extensions."""
+    """Parse version 2: a head of 16 bytes, addresses, extensions."""
     if len(data) < _HEAD.size:
         return None
     _, version, family, size = _HEAD.unpack_from(data)
@@ -102,7 +102,7 @@ def _binary(data: bytes) -> Preamble | None:
     if len(data) < _HEAD.size + size:
         return None
     known = _ADDRESSES.get(family) if command else None
-    if known is None:  # the proxy checks whether we live, or speaks for what is no TCP
+    if known is None:  # a health check of the proxy, or not TCP
         return Preamble(_HEAD.size + size, None)
     kind, layout = known
     if size < layout.size:

@@ -1,4 +1,4 @@
-"""Operations that are part of a core: after each of their steps the core wants a turn. Drives nothing itself."""
+"""Operations that change a core: a turn follows each of their steps. Drives nothing itself."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from halfmoon.effects import Gather, Spawn
 
 
 def supervised(operation: Any, wake: Callable[[], None]) -> Generator[Any, Any, Any]:
-    """Return the same operation, with ``wake`` called after each of its steps, because a step may have changed the core.
+    """Return an operation that calls ``wake`` after each step, because a step may have changed the core.
 
-    Operations that it gathers or spawns are supervised, too.
+    Applies to gathered and spawned operations, too.
     """
     value: Any = None
     error: BaseException | None = None

@@ -1,7 +1,7 @@
-"""The JSON bodies of requests and replies as plain values, by name; and settings as text. Decides nothing.
+"""JSON bodies of requests and replies as plain values, by name; and settings as text. Decides nothing.
 
-The shapes stand in `wire.bodies.clients`, `wire.bodies.groups` and `wire.bodies.topics`; `to_json` and `from_json` turn
-every one of them into text and back. Times are milliseconds since the epoch. A field marked 5.x is left out when None, and 4.x
+The shapes are in `wire.bodies.clients`, `wire.bodies.groups` and `wire.bodies.topics`; `to_json` and `from_json` turn
+all of them to text and back. Times are milliseconds since the epoch. A field marked 5.x is left out when None, and 4.x
 peers ignore it.
 """
 

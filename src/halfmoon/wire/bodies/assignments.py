@@ -1,4 +1,4 @@
-"""Bodies about assignment by brokers: which queues a consumer reads, and in which mode (5.x). Holds shapes; decides nothing.
+"""Bodies of assignment by brokers: the queues that a consumer reads, and the mode (5.x). Holds shapes; decides nothing.
 
 `halfmoon.wire.bodies` gives all of these names.
 """
@@ -15,14 +15,14 @@ from halfmoon.wire.table import I32
 
 
 class MessageRequestMode(IntEnum):
-    """How a consumer gets the messages of a queue."""
+    """Mode in which a consumer gets the messages of a queue."""
 
     PULL = 0
     POP = 1
 
 
 class AssignmentQuery(Body):
-    """Which member of which group asks for queues of which topic, and how they are to be allocated: body of 400."""
+    """Member, group and topic of a request for queues, and the allocation strategy: body of 400."""
 
     topic: str = ""
     consumer_group: str = ""
@@ -32,7 +32,7 @@ class AssignmentQuery(Body):
 
 
 class QueueAssignment(Body):
-    """One queue that a consumer is to read."""
+    """Queue assigned to a consumer."""
 
     message_queue: MessageQueue = MessageQueue("", "", 0)
     mode: MessageRequestMode | None = None
@@ -40,13 +40,13 @@ class QueueAssignment(Body):
 
 
 class Assignments(Body):
-    """The queues that a consumer is to read: reply of 400. None: it keeps those that it has."""
+    """Queues assigned to a consumer: reply of 400. None: it keeps its queues."""
 
     message_queue_assignments: list[QueueAssignment] | None = None
 
 
 class GroupRequestMode(Body):
-    """How a group gets the messages of a topic: body of 401."""
+    """Mode in which a group gets the messages of a topic: body of 401."""
 
     topic: str = ""
     consumer_group: str = ""

@@ -1,6 +1,6 @@
-"""Bodies of batch transactions, their checksums, and who coordinates them. Holds shapes; decides nothing.
+"""Bodies of batch transactions, their checksums, and the choice of the coordinator. Holds shapes; decides nothing.
 
-The requests stand in `halfmoon.wire.headers.batch`.
+The requests are in `halfmoon.wire.headers.batch`.
 """
 
 # ruff: noqa: RUF012 - msgspec gives each value its own copy of an empty default
@@ -14,18 +14,18 @@ from halfmoon.wire.json import Body, Bounds
 from halfmoon.wire.table import I32, I64
 
 BATCH_BODY = Bounds(4 * 1024 * 1024, 50_000, 200_000, 1024 * 1024, 30_000)
-"""What a broker takes as a body here: some 20 ms. 20,000 attempts of one batch are 1.5 MB."""
+"""Bounds of these bodies at a broker: about 20 ms. 20,000 attempts of one batch are 1.5 MB."""
 
 ATTEMPTS_MAX = 20_000
-"""Attempts of one batch at one broker, and of one decision at all brokers together."""
+"""Bound of attempts of one batch at one broker, and of one decision at all brokers together."""
 
 
 ONE_RUN = "one-run:"
-"""How ids begin that nobody will use again: those of jobs without a transactionalId. Only these are forgotten for being idle."""
+"""Prefix of ids that are used by one run only, of jobs without a transactionalId. Only these expire when idle."""
 
 
 class BatchPromise(Body):
-    """What one participant was sent of one attempt: how many messages, and the sum of their pieces' checksums."""
+    """Part of an attempt at one participant: number of messages, and the sum of their pieces' checksums."""
 
     count: I64 = 0
     checksum: I64 = 0
@@ -38,13 +38,13 @@ class BatchPromises(Body):
 
 
 class BatchDecision(Body):
-    """Which attempts a batch is made of: participant → attempt → what was promised there. A broker without messages is left out."""
+    """Attempts that form a batch: participant → attempt → promise. Brokers without messages are left out."""
 
     participants: dict[str, dict[str, BatchPromise]] = {}
 
 
 class BatchAttempt(Body):
-    """One undecided attempt at a broker. ``age_ms`` since its first piece; ``state`` PREPARED, VOTED or APPLYING."""
+    """Undecided attempt at a broker. ``age_ms`` since its first piece; ``state`` PREPARED, VOTED or APPLYING."""
 
     batch_id: I64 = 0
     attempt: str = ""
@@ -55,11 +55,11 @@ class BatchAttempt(Body):
 
 
 class BatchId(Body):
-    """One transactional id at a broker.
+    """Transactional id at a broker.
 
     ``applied``: the highest batch that this broker published, ``decided``: the highest that it decided as coordinator; -1: none.
-    ``waiting``: participants that have not said yet that they applied what was decided. ``aborted``: how many attempts of
-    undecided batches no decision may name any more.
+    ``waiting``: participants that have not yet reported that they applied the decision. ``aborted``: number of attempts of
+    undecided batches that no decision may name any more.
     """
 
     transactional_id: str = ""
@@ -75,7 +75,7 @@ class BatchId(Body):
 
 
 class BatchList(Body):
-    """Transactional ids of a broker in the order of their names. ``next``: the last one, to go on behind it; None at the end."""
+    """Page of a broker's transactional ids, ordered by name. ``next``: the id after which the next page begins; None: end."""
 
     broker: str = ""
     now_ms: I64 = 0
@@ -88,7 +88,7 @@ class BatchList(Body):
 
 
 def piece_checksum(topic: str, queue_id: int, first_seq: int, body: bytes | bytearray | memoryview) -> int:
-    """Return the checksum of one piece: CRC32 of its body, begun with that of its place.
+    """Return the checksum of one piece: CRC32 of its position followed by its body.
 
     The checksum of an attempt at a broker is the sum of those of its pieces there, modulo 2**32 (`sum_of`).
     """
@@ -101,8 +101,10 @@ def sum_of(checksums: Iterable[int]) -> int:
 
 
 def coordinator_of(transactional_id: str, brokers: Iterable[str]) -> str:
-    """Return which of some brokers is to coordinate a transactional id that nobody coordinates yet: the one with the highest hash
-    of both names, so that those who ask at once choose alike. From then on it is a fact that brokers know (`CoordinateBatches`).
+    """Return the broker that shall coordinate a new transactional id.
+
+    It is the one with the highest hash of both names, so that concurrent clients choose the same. Brokers record the choice
+    (`CoordinateBatches`).
 
     Raises:
         ValueError: there are no brokers.

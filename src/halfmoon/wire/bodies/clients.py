@@ -1,4 +1,4 @@
-"""Bodies about connected clients: heartbeats, subscriptions, locks, connections, how a consumer is. Holds shapes; decides nothing.
+"""Bodies about connected clients: heartbeats, subscriptions, locks, connections, running info. Holds shapes; decides nothing.
 
 `halfmoon.wire.bodies` gives all of these names.
 """
@@ -17,7 +17,7 @@ from halfmoon.wire.table import I32, I64
 
 
 class ConsumeFromWhere(IntEnum):
-    """Where a group without progress begins, under the protocol's names. Numbers as in `halfmoon.model.ConsumeFrom`."""
+    """Start of a group without progress, under the protocol's names. Numbers as in `halfmoon.model.ConsumeFrom`."""
 
     CONSUME_FROM_LAST_OFFSET = 0
     CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST = 1
@@ -28,11 +28,11 @@ class ConsumeFromWhere(IntEnum):
 
 
 CLASS = "CLASS"
-"""Type of a subscription whose filter is a class of the consumer's, which travels as a flag. Nobody takes such a one any more."""
+"""Type of a subscription whose filter is a class of the consumer, sent as a flag. No longer supported by any broker."""
 
 
 class SubscriptionData(Body):
-    """A subscription as it travels; ``code_set`` are the Java hashes of ``tags_set``."""
+    """Subscription on the wire; ``code_set`` are the Java hashes of ``tags_set``."""
 
     topic: str = ""
     sub_string: str = "*"
@@ -44,7 +44,7 @@ class SubscriptionData(Body):
 
     @classmethod
     def of(cls, subscription: Subscription) -> SubscriptionData:
-        """Return a subscription as it travels."""
+        """Return a subscription in its wire form."""
         by_class = subscription.expression_type == CLASS
         return cls(
             subscription.topic, subscription.expression, sorted(subscription.tags), sorted(subscription.codes),
@@ -52,7 +52,7 @@ class SubscriptionData(Body):
         )  # fmt: skip
 
     def subscription(self, now: int = 0) -> Subscription:
-        """Return the plain value; without a version it is as old as ``now``, as in the original."""
+        """Return the plain value; its version is ``now`` if it has none, as in the original."""
         tags, codes = frozenset(self.tags_set), frozenset(self.code_set)
         version = now if self.sub_version is None else self.sub_version
         return Subscription(
@@ -61,7 +61,7 @@ class SubscriptionData(Body):
 
 
 class GroupSubscription(Body):
-    """How a group subscribes to a topic: reply of 345. None: it does not, or is not online."""
+    """Subscription of a group to a topic: reply of 345. None: not subscribed, or not online."""
 
     group: str = ""
     topic: str = ""
@@ -69,7 +69,7 @@ class GroupSubscription(Body):
 
 
 class ConsumeQueueEntry(Body):
-    """One entry of a consume queue, as it is stored. What belongs to extended entries is never set: there are none."""
+    """Stored entry of a consume queue. Fields of extended entries are never set."""
 
     physic_offset: I64 = 0
     physic_size: I32 = 0
@@ -81,7 +81,7 @@ class ConsumeQueueEntry(Body):
 
 
 class ConsumeQueueEntries(Body):
-    """Entries of a consume queue, its ends, and how the group that was named subscribes to the topic: reply of 321."""
+    """Entries of a consume queue, its bounds, and the subscription of the given group to the topic: reply of 321."""
 
     subscription_data: SubscriptionData | None = None
     filter_data: str | None = None
@@ -91,13 +91,13 @@ class ConsumeQueueEntries(Body):
 
 
 class ProducerData(Body):
-    """A producer group of a client."""
+    """Producer group of a client."""
 
     group_name: str = ""
 
 
 class ConsumerData(Body):
-    """A consumer group of a client and what it wants. An enum that the sender wrote wrongly is None."""
+    """Consumer group of a client and its subscriptions. An enum with an unknown value is None."""
 
     group_name: str = ""
     consume_type: ConsumeType | None = None
@@ -120,7 +120,7 @@ class HeartbeatData(Body):
 
 
 class CheckClientBody(Body):
-    """A subscription to be checked: body of 46."""
+    """Subscription to check: body of 46."""
 
     client_id: str = ""
     group: str = ""
@@ -146,13 +146,13 @@ class LockBatchRequest(Body):
 
 
 class LockBatchReply(Body):
-    """Queues that are locked for the asking client now: reply of 41."""
+    """Queues locked for the requesting client: reply of 41."""
 
     lock_ok_mq_set: list[MessageQueue] = msgspec.field(default_factory=list, name="lockOKMQSet")
 
 
 class Connection(Body):
-    """One client's connection. ``language`` is a name of `halfmoon.wire.codes.Language`."""
+    """Connection of a client. ``language`` is a name of `halfmoon.wire.codes.Language`."""
 
     client_id: str = ""
     client_addr: str = ""
@@ -161,7 +161,7 @@ class Connection(Body):
 
 
 class ConsumerConnection(Body):
-    """Who consumes in a group, and how: reply of 203."""
+    """Connected consumers of a group and their settings: reply of 203."""
 
     connection_set: list[Connection] = []
     subscription_table: dict[str, SubscriptionData] = {}
@@ -171,13 +171,13 @@ class ConsumerConnection(Body):
 
 
 class ProducerConnection(Body):
-    """Who produces in a group: reply of 204."""
+    """Connected producers of a group: reply of 204."""
 
     connection_set: list[Connection] = []
 
 
 class ProducerInfo(Body):
-    """One producer of a broker."""
+    """Producer connected to a broker."""
 
     client_id: str = ""
     remote_ip: str = msgspec.field(default="", name="remoteIP")
@@ -193,7 +193,7 @@ class ProducerTable(Body):
 
 
 class ProcessQueueInfo(Body):
-    """How a consumer stands in one queue."""
+    """State of a consumer in one queue."""
 
     commit_offset: I64 = 0
     cached_msg_min_offset: I64 = 0
@@ -224,7 +224,7 @@ class ConsumeFigures(Body):
 
 
 class ConsumerRunningInfo(Body):
-    """How a consumer is: reply of 307. Administrators rely on the first four."""
+    """Running info of a consumer: reply of 307. Administration tools rely on the first four fields."""
 
     properties: dict[str, str] = {}
     subscription_set: list[SubscriptionData] = []
@@ -236,7 +236,7 @@ class ConsumerRunningInfo(Body):
 
 
 class ConsumeResult(StrEnum):
-    """What a listener made of a message. Java's clients name it, Go's give its number. Follows CMResult (RocketMQ 4.9.8)."""
+    """Result of a listener for a message. Java clients send its name, Go clients its number. Follows CMResult (RocketMQ 4.9.8)."""
 
     CR_SUCCESS = "CR_SUCCESS"
     CR_LATER = "CR_LATER"
@@ -247,7 +247,7 @@ class ConsumeResult(StrEnum):
 
 
 class ConsumeDirectlyResult(Body):
-    """How one message was consumed: reply of 309. ``spent_time_mills`` is spelt so on the wire."""
+    """Result of consuming one message directly: reply of 309. ``spent_time_mills`` is spelt so on the wire."""
 
     order: bool = False
     auto_commit: bool = True

@@ -1,4 +1,4 @@
-"""Bodies and handles of messages that wait for their time. Holds shapes; decides nothing.
+"""Bodies and recall handles of delayed messages. Holds shapes; decides nothing.
 
 `halfmoon.wire.bodies` gives the names of the bodies.
 """
@@ -19,8 +19,11 @@ _VERSION = "v1"
 
 
 class TimerOffset(Body):
-    """How far the timer is delivered, as ``timerOffset.json`` holds it: the last message's due time and queue offset, the queue
-    offset below which none waits, and the ends, due times and offsets of all marks (`halfmoon.store.timer.marks`)."""
+    """Progress of the timer, as in ``timerOffset.json``.
+
+    Due time and queue offset of the last delivered message, the queue offset below which none waits, and the ends, due times and
+    offsets of all marks (`halfmoon.store.timer.marks`).
+    """
 
     due_ms: I64 = -1
     offset: I64 = -1
@@ -29,11 +32,11 @@ class TimerOffset(Body):
 
 
 class DelayedMessage(Body):
-    """A message that waits. ``level`` 0: for a point in time. ``handle`` cancels it; empty: it cannot be cancelled."""
+    """Delayed message. ``level`` 0: with a delivery time. ``handle`` cancels it; empty: it cannot be cancelled."""
 
     due_ms: I64 = 0
     look_ms: I64 = 0
-    """Its place in the order of the list: earlier than ``due_ms`` when the broker stores it anew before."""
+    """Position in the order of the list, ms: earlier than ``due_ms`` if the broker stores the message again before."""
     level: I32 = 0
     queue_offset: I64 = 0
     topic: str = ""
@@ -49,16 +52,16 @@ class DelayedMessage(Body):
 
 
 class DelayedMessages(Body):
-    """Messages that wait, the next first. Counts are of the whole broker.
+    """Page of delayed messages, the next one first. Counts are of the whole broker.
 
-    ``more``: others may wait behind the place ``last_…``, where the broker stopped; with a topic, perhaps before it found any.
+    ``more``: others may follow ``last_…``, where the broker stopped; with a topic, possibly before it found any.
     """
 
     now_ms: I64 = 0
     by_level: dict[int, int] = {}
-    """How many wait, by level; 0: for a point in time."""
+    """Number of waiting messages by level; 0: with a delivery time."""
     due_within: dict[int, int] = {}
-    """How many are due within so many seconds; only where a list begins."""
+    """Number of messages due within a number of seconds; only on the first page."""
     more: bool = False
     last_ms: I64 = -1
     last_level: I32 = -1
@@ -67,7 +70,7 @@ class DelayedMessages(Body):
 
 
 class RecallHandle(NamedTuple):
-    """What names a message that can be recalled. ``deliver_ms`` is a millisecond behind its time, as 5.x has it."""
+    """Handle of a message that can be recalled. ``deliver_ms`` is a millisecond after its delivery time, as in 5.x."""
 
     topic: str
     broker_name: str
@@ -76,12 +79,12 @@ class RecallHandle(NamedTuple):
 
 
 def recall_handle(topic: str, broker_name: str, deliver_ms: int, key: str) -> str:
-    """Return the handle of a message that is delivered at a time. Follows RecallMessageHandle (5.3.3)."""
+    """Return the handle of a message with a delivery time. Follows RecallMessageHandle (5.3.3)."""
     return urlsafe_b64encode(f"{_VERSION} {topic} {broker_name} {deliver_ms + 1} {key}".encode()).decode()
 
 
 def parse_recall_handle(text: str) -> RecallHandle | None:
-    """Return what a handle says; None when it is none."""
+    """Return the content of a handle; None if it is not valid."""
     if not text or len(text) > _HANDLE_LENGTH_MAX:
         return None
     try:

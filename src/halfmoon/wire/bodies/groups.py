@@ -1,6 +1,6 @@
 """Bodies about groups: configuration, progress, statistics. Holds shapes; decides nothing.
 
-The shapes of ``subscriptionGroup.json``, ``consumerOffset.json`` and ``delayOffset.json`` are here too. `halfmoon.wire.bodies`
+Includes the shapes of ``subscriptionGroup.json``, ``consumerOffset.json`` and ``delayOffset.json``. `halfmoon.wire.bodies`
 gives all of these names.
 """
 
@@ -19,7 +19,7 @@ from halfmoon.wire.table import I32, I64
 
 
 class SubscriptionGroupConfig(Body):
-    """A consumer group at one broker: body of 200, reply of 352."""
+    """Consumer group at one broker: body of 200, reply of 352."""
 
     group_name: str = ""
     consume_enable: bool = True
@@ -44,7 +44,7 @@ class SubscriptionGroupTable(Body):
     data_version: DataVersion = DataVersion()
     subscription_group_table: dict[str, SubscriptionGroupConfig] = {}
     forbidden_table: dict[str, dict[str, I32]] | None = None
-    """5.x: what groups may not do in topics, bits of `halfmoon.wire.codes.Perm`."""
+    """5.x: forbidden operations by group and topic, bits of `halfmoon.wire.codes.Perm`."""
 
 
 class GroupForbidden(Body):
@@ -56,7 +56,7 @@ class GroupForbidden(Body):
 
 
 class SubscriptionGroupList(Body):
-    """Groups to be made or changed: body of 225."""
+    """Groups to create or change: body of 225."""
 
     group_config_list: list[SubscriptionGroupConfig] = []
 
@@ -90,20 +90,20 @@ class DelayOffsetTable(Body):
 
 
 class LocalOffsetTable(Body):
-    """Progress of a broadcasting consumer, as it keeps it in a file of its own."""
+    """Progress of a broadcasting consumer, as in its local file."""
 
     offset_table: dict[MessageQueue, I64] = {}
     topic_births: dict[MessageQueue, I64] | None = None
-    """Halfmoon's: when the topics of these queues were made, ms, as far as brokers said so. Java clients leave it out."""
+    """Halfmoon's: creation times of the topics of these queues, ms, as far as known. Java clients leave it out."""
 
 
 class ResetOffsetBody(Body):
-    """Where queues are to be read from: body of 220, reply of 222. Read in both forms, written by `to_json` with queues as keys."""
+    """New offsets of queues: body of 220, reply of 222. Read in both forms, written by `to_json` with queues as keys."""
 
     offset_table: dict[MessageQueue, I64] = {}
 
     def list_json(self) -> bytes:
-        """Return the form that C++ clients read: a list of queues with their offsets."""
+        """Return the form for C++ clients: a list of queues with their offsets."""
         rows = [
             {"brokerName": queue.broker_name, "offset": offset, "queueId": queue.queue_id, "topic": queue.topic}
             for queue, offset in self.offset_table.items()
@@ -112,7 +112,7 @@ class ResetOffsetBody(Body):
 
 
 class ConsumerStatus(Body):
-    """A consumer's offsets: reply of 221; and of all consumers by client id: reply of 223."""
+    """Offsets of a consumer: reply of 221; of all consumers by client id: reply of 223."""
 
     message_queue_table: dict[MessageQueue, I64] = {}
     consumer_table: dict[str, dict[MessageQueue, I64]] = {}
@@ -147,7 +147,7 @@ class BrokerConsumeStats(Body):
 
 
 class TopicOffset(Body):
-    """Ends of one queue, and when it last got a message (0: none is left)."""
+    """Bounds of one queue, and the time of its last message (0: none is left)."""
 
     min_offset: I64 = 0
     max_offset: I64 = 0
@@ -155,7 +155,7 @@ class TopicOffset(Body):
 
 
 class TopicStatsTable(Body):
-    """Ends of a topic's queues: reply of 202."""
+    """Bounds of a topic's queues: reply of 202."""
 
     offset_table: dict[MessageQueue, TopicOffset] = {}
     topic_put_tps: float | None = None
@@ -165,7 +165,7 @@ class TopicStatsTable(Body):
 
 
 class QueueTimeSpan(Body):
-    """Store times of one queue: oldest, newest, next to be consumed; and how late the group is, ms."""
+    """Store times of one queue: oldest, newest, next to be consumed; and the group's delay, ms."""
 
     message_queue: MessageQueue = MessageQueue("", "", 0)
     min_time_stamp: I64 = 0
@@ -181,7 +181,7 @@ class ConsumeTimeSpans(Body):
 
 
 class BrokerStatsItem(Body):
-    """One statistic over a span: sum, events a second, average size of an event."""
+    """Statistic over a time span: sum, events per second, average size of an event."""
 
     sum: I64 = 0
     tps: float = 0.0
@@ -189,7 +189,7 @@ class BrokerStatsItem(Body):
 
 
 class BrokerStatsData(Body):
-    """One statistic over a minute, an hour and a day: reply of 315."""
+    """Statistic over a minute, an hour and a day: reply of 315."""
 
     stats_minute: BrokerStatsItem = msgspec.field(default_factory=BrokerStatsItem)
     stats_hour: BrokerStatsItem = msgspec.field(default_factory=BrokerStatsItem)

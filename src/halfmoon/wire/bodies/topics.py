@@ -1,6 +1,6 @@
-"""Bodies about topics and who holds them: configuration, routes, clusters, registration. Holds shapes; decides nothing.
+"""Bodies about topics and their brokers: configuration, routes, clusters, registration. Holds shapes; decides nothing.
 
-The shapes of ``topics.json`` are here too. `halfmoon.wire.bodies` gives all of these names.
+Includes the shapes of ``topics.json``. `halfmoon.wire.bodies` gives all of these names.
 """
 
 # ruff: noqa: RUF012 - msgspec gives each value its own copy of an empty default
@@ -23,11 +23,11 @@ from halfmoon.wire.table import I32, I64
 
 
 class DataVersion(msgspec.Struct, rename="camel", frozen=True):
-    """Counts the changes of a table; two are equal when all fields are."""
+    """Version of a table, raised with each change."""
 
     counter: I64 = 0
     timestamp: I64 = 0
-    """When it was last changed, ms."""
+    """Time of the last change, ms."""
     state_version: I64 | None = None
     """5.x."""
 
@@ -37,7 +37,7 @@ class DataVersion(msgspec.Struct, rename="camel", frozen=True):
 
 
 class TopicConfig(Body, gc=False):
-    """A topic at one broker. ``perm`` are bits of `halfmoon.wire.codes.Perm`, ``topic_filter_type`` SINGLE_TAG or MULTI_TAG."""
+    """Topic at one broker. ``perm`` are bits of `halfmoon.wire.codes.Perm`, ``topic_filter_type`` SINGLE_TAG or MULTI_TAG."""
 
     topic_name: str = ""
     read_queue_nums: I32 = 16
@@ -49,13 +49,13 @@ class TopicConfig(Body, gc=False):
     attributes: dict[str, str] | None = None
     """5.x."""
     birth_ms: I64 | None = None
-    """Halfmoon's: when the topic was made at this broker; None: not known. One that is deleted and made again has another one."""
+    """Halfmoon's: creation time of the topic at this broker, ms; None: unknown. A recreated topic has another one."""
     birth_offset: I64 | None = None
-    """Halfmoon's: where the broker's log ended then. A record before it that names the topic was stored for a deleted one."""
+    """Halfmoon's: end of the broker's log at that time. Earlier records with this topic belong to a deleted topic of that name."""
 
 
 class TopicConfigList(Body):
-    """Topics to be made or changed: body of 18."""
+    """Topics to create or change: body of 18."""
 
     topic_config_list: list[TopicConfig] = []
 
@@ -79,7 +79,7 @@ class QueueData(Body):
     perm: I32 = 0
     topic_sys_flag: I32 = 0
     topic_syn_flag: I32 = 0
-    """The same under its name in 4.7.1 and in the Go client; both are written, either is read."""
+    """``topic_sys_flag`` under its name in 4.7.1 and in the Go client; both are written, either is read."""
 
     def __post_init__(self) -> None:
         _check_length("broker name", self.broker_name, NAME_LENGTH_MAX)
@@ -87,7 +87,7 @@ class QueueData(Body):
 
 
 class BrokerData(Body):
-    """The members of a broker name: id (0: master) and address."""
+    """Members of a broker name: id (0: master) and address."""
 
     cluster: str = ""
     broker_name: str = ""
@@ -106,17 +106,17 @@ class BrokerData(Body):
 
 
 class TopicRouteData(Body):
-    """Which brokers hold a topic: reply of 105. One with more brokers or queues than `halfmoon.limits` allows is no such body."""
+    """Brokers of a topic: reply of 105. Bodies with more brokers or queues than `halfmoon.limits` allows are refused."""
 
     broker_datas: list[BrokerData] = []
     queue_datas: list[QueueData] = []
     filter_server_table: dict[str, list[str]] = {}
     order_topic_conf: str | None = None
-    """Of ordered topics: ``broker:queues`` joined by ``;``."""
+    """``broker:queues`` joined by ``;``, for ordered topics."""
     topic_queue_mapping_by_broker: dict[str, Any] | None = None
     """5.x static topics; passed on, not understood."""
     absent_brokers: list[str] | None = None
-    """Ours, for who asks for it: brokers that left with queues of the topic."""
+    """Halfmoon's, on request: brokers that left with queues of the topic."""
 
     def __post_init__(self) -> None:
         _check_count("brokers of a route", max(len(self.broker_datas), len(self.queue_datas)), ROUTE_BROKERS_MAX)
@@ -149,7 +149,7 @@ class ClusterInfo(Body):
 
 
 class TopicList(Body):
-    """Names of topics. ``broker_addr`` is any broker's, in the reply of 304."""
+    """Names of topics. In the reply of 304, ``broker_addr`` is the address of any broker."""
 
     topic_list: list[str] = []
     broker_addr: str | None = None
@@ -165,7 +165,7 @@ class KVTable(Body):
 
 
 class RegisterBrokerBody(Body):
-    """What a broker registers: body of 103."""
+    """Registration of a broker: body of 103."""
 
     topic_config_serialize_wrapper: TopicConfigTable = msgspec.field(default_factory=TopicConfigTable)
     filter_server_list: list[str] = []
@@ -177,7 +177,7 @@ _I32 = Struct(">i")
 def encode_register_body(body: RegisterBrokerBody, *, compressed: bool = False, table_text: bytes | None = None) -> bytes:
     """Return a registration as JSON or, ``compressed``, as the deflated form that the header's flag announces.
 
-    ``table_text`` is the JSON of its topics, for who has it already.
+    ``table_text`` is the JSON of its topics, if already encoded.
     Deflated: a zlib stream (level 9) of data version, count and topics, filter servers, each as ``| length i32 | text |``.
     """
     if not compressed and table_text is not None:
@@ -195,7 +195,7 @@ def encode_register_body(body: RegisterBrokerBody, *, compressed: bool = False, 
 
 
 def decode_register_body(data: Buffer, *, compressed: bool = False, size_max: int = FRAME_BYTES_MAX) -> RegisterBrokerBody:
-    """Return a registration; an empty body registers nothing. What 5.x adds behind the filter servers is not read.
+    """Return a registration; an empty body registers nothing. Fields that 5.x adds after the filter servers are ignored.
 
     Raises:
         BadBody: not a registration, more than ``size_max`` bytes once inflated, or more topics than `OBJECTS_MAX`.

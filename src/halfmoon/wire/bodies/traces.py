@@ -12,13 +12,13 @@ import msgspec
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 FIELD, RECORD = "\x01", "\x02"
 RECORDS_MAX = 10_000
-"""Records of one body that are read; the original's clients join up to a hundred messages."""
+"""Bound of records read from one body; the original's clients join up to a hundred messages."""
 
 PUB, SUB_BEFORE, SUB_AFTER, END_TRANSACTION = "Pub", "SubBefore", "SubAfter", "EndTransaction"
 
 
 class MessageKind(IntEnum):
-    """What was sent. Follows MessageType (RocketMQ 4.9.8)."""
+    """Kind of a message. Follows MessageType (RocketMQ 4.9.8)."""
 
     NORMAL = 0
     HALF = 1
@@ -27,7 +27,7 @@ class MessageKind(IntEnum):
 
 
 class ConsumeCode(IntEnum):
-    """How a call of a listener ended. Follows ConsumeReturnType."""
+    """Result of a listener's call. Follows ConsumeReturnType."""
 
     SUCCESS = 0
     TIME_OUT = 1
@@ -37,7 +37,7 @@ class ConsumeCode(IntEnum):
 
 
 class TraceRecord(msgspec.Struct, kw_only=True):
-    """One record. What its kind does not carry stays empty; ``at_ms`` -1: not told. ``cost_ms`` is how long the call took.
+    """Trace record. Fields that its kind does not have stay empty; ``at_ms`` -1: unknown. ``cost_ms``: duration of the call.
 
     ``kind`` is Pub (a send and its result), SubBefore and SubAfter (a listener's call, joined by ``request_id``) or
     EndTransaction (a second phase).
@@ -67,7 +67,7 @@ class TraceRecord(msgspec.Struct, kw_only=True):
 
 
 def encode_traces(records: list[TraceRecord]) -> str:
-    """Return records as a body's text. Separators inside a text become blanks; an empty text is written as Java writes null."""
+    """Return records as a body's text. Separators inside a value become blanks; an empty value is written as Java writes null."""
     return "".join(FIELD.join(_fields(record)) + RECORD for record in records)
 
 
@@ -100,7 +100,7 @@ def _truth(value: bool) -> str:
 
 
 def decode_traces(text: str) -> list[TraceRecord]:
-    """Return the records of a body's text. What is no record, or of a kind that is not known, is left out."""
+    """Return the records of a body's text, without malformed ones and unknown kinds."""
     records = []
     for line in text.split(RECORD, RECORDS_MAX)[:RECORDS_MAX]:
         record = _decoded(["" if field == "null" else field for field in line.split(FIELD, 32)])

@@ -1,4 +1,4 @@
-"""Bodies about transactions, of requests that only Halfmoon knows, and the file by which half messages age. Holds shapes.
+"""Bodies of Halfmoon's own requests about transactions, and the file of the broker's uptime. Holds shapes.
 
 `halfmoon.wire.bodies` gives all of these names.
 """
@@ -12,10 +12,10 @@ from halfmoon.wire.table import I32, I64
 
 
 class TransactionCheck(Body):
-    """One check: when it was sent, to whom (a hash of the client id), and the answer.
+    """Check of a half message: time, recipient (a hash of the client id), and answer.
 
-    Answers are NONE, UNKNOWN, COMMIT, ROLLBACK, OPEN and NOT_MINE. ``client``: id and address of the producer, where one
-    transaction was asked for and the producer is connected; else empty.
+    Answers are NONE, UNKNOWN, COMMIT, ROLLBACK, OPEN and NOT_MINE. ``client``: id and address of the producer, if one
+    transaction was queried and the producer is connected; else empty.
     """
 
     sent_ms: I64 = 0
@@ -25,7 +25,7 @@ class TransactionCheck(Body):
 
 
 class Transaction(Body):
-    """A half message and its transaction. Times are milliseconds since the epoch; 0: never, -1: not known."""
+    """Half message and its transaction. Times are milliseconds since the epoch; 0: never, -1: unknown."""
 
     index: I64 = 0
     commit_log_offset: I64 = 0
@@ -44,13 +44,13 @@ class Transaction(Body):
     checks_left: I32 = 0
     next_check_ms: I64 = 0
     producers: I32 = 0
-    """Live producers of the group now."""
+    """Number of live producers of the group."""
     checks: list[TransactionCheck] = []
     """The last 15, the oldest first."""
 
 
 class PendingTransactions(Body):
-    """Undecided half messages, the oldest first. ``next``: where to go on, -1 at the end."""
+    """Page of undecided half messages, the oldest first. ``next``: start of the next page, -1 at the end."""
 
     now_ms: I64 = 0
     pending_count: I64 = 0
@@ -59,7 +59,7 @@ class PendingTransactions(Body):
 
 
 class GroupTransactions(Body):
-    """What is pending of one producer group. ``oldest_ms`` is when the oldest was stored, -1 when that was not looked for."""
+    """Pending transactions of one producer group. ``oldest_ms``: store time of the oldest, -1 if not determined."""
 
     group: str = ""
     pending: I64 = 0
@@ -68,7 +68,7 @@ class GroupTransactions(Body):
 
 
 class TransactionStats(Body):
-    """What is pending and what happened since the start of the broker; ``per_second`` are rates of the last minute by group.
+    """Pending transactions, and counters since the start of the broker; ``per_second`` are rates of the last minute by group.
 
     ``decided_after`` counts decisions by the age of their half messages: under 2 s, then from ``2 ** n`` s to twice as long for n
     from 1 on, and the last all that are older. The broker knows the ages to a second. Empty: not reported.
@@ -88,14 +88,14 @@ class TransactionStats(Body):
 
 
 class Downtime(Body):
-    """When the broker did not run: from its last sign of life to the next."""
+    """Time span in which the broker did not run: from its last sign of life to the next."""
 
     begin_ms: I64 = 0
     end_ms: I64 = 0
 
 
 class UptimeTable(Body):
-    """The last sign of life, and the gaps before it. Half messages age while the broker runs."""
+    """Last sign of life, and the gaps before it. Half messages age only while the broker runs."""
 
     seen_ms: I64 = 0
     gaps: list[Downtime] = []

@@ -11,10 +11,10 @@ from halfmoon.wire.table import I64, Header, request
 
 @request(50, "UPDATE_AND_CREATE_ACL_CONFIG", needs=ADMIN)
 class UpdateAndCreateAclConfig(Header):
-    """Make an account or change it: fields that are not given stay, but for ``admin``. Another secret counts at once, alone.
+    """Create or change an account: fields that are not given stay, except ``admin``. A new secret replaces the old one at once.
 
-    With ``keep_previous_ms``, only the secret of an account that is there changes, and the one so far stays good for that time, or
-    ends now (0). Without a secret that is said of the previous one.
+    With ``keep_previous_ms``, only the secret of an existing account changes, and the old secret stays valid for that time, or
+    ends now (0). Without a new secret, the time applies to the previous one.
     """
 
     access_key: str | None = None
@@ -39,7 +39,7 @@ class DeleteAclConfig(Header):
 
 
 class GetBrokerClusterAclInfoReply(Header, kw_only=True):
-    """The version of the main file, as the JSON text of a `DataVersion`, and those of all files by path."""
+    """Version of the main file, as the JSON text of a `DataVersion`, and of all files by path."""
 
     version: str
     all_acl_file_version: str | None = None  # 4.9
@@ -63,11 +63,11 @@ class UpdateGlobalWhiteAddrsConfig(Header):
 
 @request(54, "GET_BROKER_CLUSTER_ACL_CONFIG", needs=ADMIN)
 class GetBrokerClusterAclConfig(Header):
-    """Ask for all accounts: reply body `AclConfig`. A broker of ours masks their secrets."""
+    """Ask for all accounts: reply body `AclConfig`. Halfmoon brokers mask the secrets."""
 
 
 class PlainAccessConfig(Body):
-    """An account as it stands in a file; and, of ours, from when and where the previous secret was last used, in ms."""
+    """Account as in a file; from Halfmoon brokers also when (ms) and from where the previous secret was last used."""
 
     access_key: str | None = None
     admin: bool = False

@@ -12,7 +12,7 @@ class UpdateBrokerConfig(Header):
 
 
 class GetBrokerConfigReply(Header):
-    """The version of the settings, as the JSON text of a `DataVersion`."""
+    """Version of the settings, as the JSON text of a `DataVersion`."""
 
     version: str
 

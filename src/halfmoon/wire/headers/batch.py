@@ -2,11 +2,11 @@
 
 Halfmoon's own; an Apache broker answers 3. Declares fields, decides nothing; bodies and checksums stand in `wire.bodies.batches`.
 
-A batch is named by a transactional id (whose stream it is) and a number that grows. What one try of one task sends is an
+A batch is named by the transactional id of its stream and an increasing number. The messages that one try of a task sends are an
 *attempt*, named at random. The brokers that hold messages are *participants*; one broker is the *coordinator* of the
-transactional id, a fact that is written once (COORDINATE): it alone says which attempts a batch is made of. The order is COORDINATE
+transactional id, which is written once (COORDINATE): it alone decides which attempts form a batch. The order is COORDINATE
 and PREPARE from every task; then from one driver VOTE at each participant, DECIDE at the coordinator, APPLY at each participant.
-Every request may be repeated after a lost answer, and by a driver that starts anew.
+Every request may be repeated, after a lost answer or by a restarted driver.
 """
 
 from __future__ import annotations
@@ -15,13 +15,16 @@ from halfmoon.wire.needs import ADMIN_LOOKS, publish, subscribe
 from halfmoon.wire.table import I32, I64, Header, request
 
 OWNER = subscribe(group="transactional_id")
-"""A transactional id is kept as a group is: whoever decides a batch of it could make those of its owner vanish."""
+"""Transactional ids are protected like groups: an account that decides a batch can make its owner's messages vanish."""
 
 
 class PrepareBatchReply(Header, kw_only=True):
-    """``result`` STORED: kept, but not flushed singly; a repeat of a piece answers the same and stores nothing. DECIDED: the batch
-    is decided, nothing was stored and nothing more is to be sent of it. ``coordinator`` is the one that this broker knows for the
-    transactional id, and the one to be asked."""
+    """Reply of PREPARE.
+
+    ``result`` STORED: stored, not yet flushed; a repeated piece gets the same answer and stores nothing.
+    DECIDED: the batch is decided; nothing was stored, send no more of it. ``coordinator``: the one that this broker knows for the
+    transactional id.
+    """
 
     result: str
     coordinator: str
@@ -29,7 +32,7 @@ class PrepareBatchReply(Header, kw_only=True):
 
 @request(31030, "PREPARE_BATCH", reply=PrepareBatchReply, since="Halfmoon", needs=publish("topic")._replace(groups=OWNER.groups))
 class PrepareBatch(Header, kw_only=True):
-    """Keep a piece of an attempt: messages of one queue, the body as in SEND_BATCH_MESSAGE (`halfmoon.wire.record.encode_batch`).
+    """Store a piece of an attempt: messages of one queue, the body as in SEND_BATCH_MESSAGE (`halfmoon.wire.record.encode_batch`).
 
     ``first_seq`` counts the messages of this attempt for this queue, from 0: pieces of one queue follow each other without a gap.
     They are published in the order of (partition, first_seq).
@@ -49,7 +52,7 @@ class PrepareBatch(Header, kw_only=True):
 
 
 class VoteBatchReply(Header, kw_only=True):
-    """``result`` YES: all of the attempts is here, on the device, and stays until it is decided. NO: ``reason`` says why."""
+    """Reply of VOTE. ``result`` YES: the attempts are complete and flushed, and stay until the decision. NO: for ``reason``."""
 
     result: str
     reason: str | None = None
@@ -57,7 +60,7 @@ class VoteBatchReply(Header, kw_only=True):
 
 @request(31031, "VOTE_BATCH", reply=VoteBatchReply, since="Halfmoon", needs=OWNER)
 class VoteBatch(Header, kw_only=True):
-    """Ask a participant whether it holds attempts whole: body `BatchPromises`, what it was sent of each. One flush."""
+    """Ask a participant whether its attempts are complete: body `BatchPromises`, the sent parts. Costs one flush."""
 
     transactional_id: str
     batch_id: I64
@@ -65,11 +68,11 @@ class VoteBatch(Header, kw_only=True):
 
 
 class DecideBatchReply(Header, kw_only=True):
-    """Body `BatchDecision`, the recorded one; empty where it is not known any more.
+    """Reply of DECIDE: body `BatchDecision`, as recorded; empty if no longer known.
 
-    ``result`` DECIDED: durable now; ALREADY: it was decided before, the first decision holds and is in the body; what the asker
-    sent plays no part. ``digest`` is the recorded one. REFUSED: ``reason`` says why (an attempt was aborted meanwhile, …), and
-    nothing was decided. ``last`` is the highest batch that is decided, -1: none. ``complete``: all participants have applied it.
+    ``result`` DECIDED: durable now; ALREADY: decided before; the first decision holds and is in the body, with its ``digest``.
+    REFUSED: nothing was decided, for ``reason`` (an attempt was aborted meanwhile, …). ``last``: the highest decided batch,
+    -1: none. ``complete``: all participants have applied it.
     """
 
     result: str
@@ -81,10 +84,10 @@ class DecideBatchReply(Header, kw_only=True):
 
 @request(31032, "DECIDE_BATCH", reply=DecideBatchReply, since="Halfmoon", needs=OWNER)
 class DecideBatch(Header, kw_only=True):
-    """Say at the coordinator which attempts a batch is made of: body `BatchDecision`. The commit point; one durable record.
+    """Decide at the coordinator which attempts form a batch: body `BatchDecision`. The commit point; one durable record.
 
-    Written once: the first decision wins. An empty decision is one too (a batch without messages), and the way to ask for the
-    recorded one when PREPARE answered DECIDED. ``digest`` describes the content, any text up to 128 characters.
+    Written once: the first decision wins. An empty decision is valid (a batch without messages), and serves to read the
+    recorded one after PREPARE answered DECIDED. ``digest`` describes the content, any text up to 128 characters.
     """
 
     transactional_id: str
@@ -93,8 +96,11 @@ class DecideBatch(Header, kw_only=True):
 
 
 class ApplyBatchReply(Header, kw_only=True):
-    """``result`` APPLIED: all of the batch here is visible and on the device; a repeat answers the same. ``count``: messages of the
-    batch at this broker, 0 where that is not known any more."""
+    """Reply of APPLY.
+
+    ``result`` APPLIED: the batch is visible and flushed at this broker; a repeat gets the same answer.
+    ``count``: messages of the batch at this broker, 0 if no longer known.
+    """
 
     result: str
     count: I64 = 0
@@ -104,7 +110,7 @@ class ApplyBatchReply(Header, kw_only=True):
 class ApplyBatch(Header, kw_only=True):
     """Publish the decided attempts at a participant, in order: body `BatchPromises`, its part of the decision.
 
-    Refused with code 2 (try again) while an earlier batch of the id is in doubt here; with code 1 where messages are missing.
+    Refused with code 2 (try again) while an earlier batch of the id is undecided here; with code 1 if messages are missing.
     """
 
     transactional_id: str
@@ -113,17 +119,20 @@ class ApplyBatch(Header, kw_only=True):
 
 
 class ResolveBatchReply(Header, kw_only=True):
-    """``result`` COMMIT: the attempt is part of the decision, which is the body (`BatchDecision`). ABORT: it is not and never will
-    be. UNDECIDED: nothing is decided. NOTED: answer to ``applied``."""
+    """Reply of RESOLVE.
+
+    ``result`` COMMIT: the attempt is part of the decision in the body (`BatchDecision`). ABORT: it never
+    will be. UNDECIDED: nothing is decided. NOTED: answer to ``applied``.
+    """
 
     result: str
 
 
 @request(31034, "RESOLVE_BATCH", reply=ResolveBatchReply, since="Halfmoon", needs=OWNER)
 class ResolveBatch(Header, kw_only=True):
-    """A participant asks the coordinator what became of an attempt, or (``applied``) says that it has applied all up to a batch.
+    """Ask the coordinator for the fate of an attempt, or report (``applied``) that the participant applied all up to a batch.
 
-    With ``abort`` an attempt of an undecided batch is aborted: no decision may name it any more.
+    With ``abort``, an attempt of an undecided batch is aborted: no later decision may name it.
     """
 
     transactional_id: str
@@ -135,14 +144,14 @@ class ResolveBatch(Header, kw_only=True):
 
 
 class AbortBatchReply(Header, kw_only=True):
-    """How many attempts were dropped at once; what was voted for is asked about at the coordinator and goes later."""
+    """Number of attempts dropped at once; attempts that were voted for are dropped once the coordinator confirms."""
 
     dropped: I32
 
 
 @request(31035, "ABORT_BATCH", reply=AbortBatchReply, since="Halfmoon", needs=OWNER)
 class AbortBatch(Header, kw_only=True):
-    """A hint that attempts will not be decided: body `BatchPromises`, of which only the names count. Ignored once they are."""
+    """Hint that attempts will not be decided: body `BatchPromises`, of which only the names count. Ignored after a decision."""
 
     transactional_id: str
     batch_id: I64
@@ -150,7 +159,7 @@ class AbortBatch(Header, kw_only=True):
 
 @request(31036, "LIST_BATCHES", since="Halfmoon", needs=ADMIN_LOOKS)
 class ListBatches(Header, kw_only=True):
-    """Ask for the transactional ids of a broker and what is undecided of them: reply body `BatchList`."""
+    """Ask for the transactional ids of a broker and their undecided attempts: reply body `BatchList`."""
 
     transactional_id: str | None = None
     after: str | None = None  # begin behind this id
@@ -158,8 +167,11 @@ class ListBatches(Header, kw_only=True):
 
 
 class CoordinateBatchesReply(Header, kw_only=True):
-    """``coordinator``: who coordinates the id as far as this broker knows, durably; empty: it knows nothing of it. ``last``: the
-    highest batch that this broker decided as coordinator, -1: none."""
+    """Reply of COORDINATE.
+
+    ``coordinator``: the coordinator that this broker has recorded; empty: none. ``last``: the highest
+    batch that this broker decided as coordinator, -1: none.
+    """
 
     coordinator: str
     last: I64 = -1
@@ -167,11 +179,10 @@ class CoordinateBatchesReply(Header, kw_only=True):
 
 @request(31037, "COORDINATE_BATCHES", reply=CoordinateBatchesReply, since="Halfmoon", needs=OWNER)
 class CoordinateBatches(Header, kw_only=True):
-    """Ask who coordinates a transactional id, or (``coordinator``) say who does; the first that says so holds.
+    """Ask for the coordinator of a transactional id, or (``coordinator``) set it; the first one set holds.
 
-    Only who is known as ``instead_of`` is replaced, and a broker that has decided batches never gives them away. A client asks all
-    brokers before the first piece and tells those that do not know; what to do when they disagree stands in
-    `halfmoon.client.core.produce.coordinator`.
+    It is replaced only if it equals ``instead_of``, and never once it has decided batches. A client asks all brokers before the
+    first piece and tells those that do not know; `halfmoon.client.core.produce.coordinator` resolves disagreements.
     """
 
     transactional_id: str

@@ -24,7 +24,7 @@ from halfmoon.wire.table import I32, Header, request, wire
 
 
 def _subscriptions(body: bytes | memoryview) -> list[Resource]:
-    """Return what a heartbeat wants to consume: its consumer groups and the topics that they subscribe to."""
+    """Return the consumer groups of a heartbeat and the topics that they subscribe to."""
     found = []
     for consumer in from_json(HeartbeatData, body, bounds=REQUEST).consumer_data_set:
         found.append((RETRY_PREFIX + consumer.group_name, SUB))
@@ -48,7 +48,7 @@ PRODUCES = "of producer groups, those for which the account has neither PUB nor 
 
 
 class HeartBeatReply(Header):
-    """What a 5.x broker says about heartbeats; 4.x says nothing."""
+    """Hints of 5.x brokers about heartbeats; 4.x sends none."""
 
     is_support_heart_beat_v2: bool | None = wire("IS_SUPPORT_HEART_BEAT_V2", None)
     is_sub_change: bool | None = wire("IS_SUB_CHANGE", None)
@@ -56,12 +56,12 @@ class HeartBeatReply(Header):
 
 @request(34, "HEART_BEAT", reply=HeartBeatReply, needs=subscribe(in_body=_subscriptions, why=PRODUCES))
 class HeartBeat(Header):
-    """A client says which groups it belongs to: body `HeartbeatData`."""
+    """Report a client's groups: body `HeartbeatData`."""
 
 
 @request(35, "UNREGISTER_CLIENT", needs=subscribe(group="consumer_group"))
 class UnregisterClient(Header):
-    """A client leaves a producer group, a consumer group, or both."""
+    """Leave a producer group, a consumer group, or both."""
 
     client_id: str | None = wire("clientID", None)  # capital D, unlike everywhere else; the connection says who it is
     producer_group: str | None = None
@@ -77,7 +77,7 @@ class GetConsumerListByGroup(Header):
 
 @request(40, "NOTIFY_CONSUMER_IDS_CHANGED", needs=nothing(TO_CLIENTS))
 class NotifyConsumerIdsChanged(Header):
-    """A broker tells the members of a group that the group changed. One-way."""
+    """Tell the members of a group that the group changed; sent by brokers. One-way."""
 
     consumer_group: str
 
@@ -96,26 +96,26 @@ class UnlockBatchMq(Header):
 
 @request(46, "CHECK_CLIENT_CONFIG", needs=account(LOOK))
 class CheckClientConfig(Header):
-    """Ask whether the broker takes a subscription: body `CheckClientBody`."""
+    """Ask whether the broker accepts a subscription: body `CheckClientBody`."""
 
 
 @request(203, "GET_CONSUMER_CONNECTION_LIST", needs=look(group="consumer_group"))
 class GetConsumerConnectionList(Header):
-    """Ask who consumes in a group: reply body `ConsumerConnection`."""
+    """Ask for the connected consumers of a group: reply body `ConsumerConnection`."""
 
     consumer_group: str
 
 
 @request(204, "GET_PRODUCER_CONNECTION_LIST", needs=look(produces="producer_group"))
 class GetProducerConnectionList(Header):
-    """Ask who produces in a group: reply body `ProducerConnection`."""
+    """Ask for the connected producers of a group: reply body `ProducerConnection`."""
 
     producer_group: str
 
 
 @request(221, "GET_CONSUMER_STATUS_FROM_CLIENT", needs=nothing(TO_CLIENTS))
 class GetConsumerStatusFromClient(Header):
-    """A broker asks a consumer for its offsets: reply body `ConsumerStatus`."""
+    """Ask a consumer for its offsets; sent by brokers. Reply body `ConsumerStatus`."""
 
     topic: str
     group: str
@@ -133,7 +133,7 @@ class InvokeBrokerToGetConsumerStatus(Header):
 
 @request(307, "GET_CONSUMER_RUNNING_INFO", needs=look(group="consumer_group"))
 class GetConsumerRunningInfo(Header):
-    """Ask a consumer, directly or through a broker, how it is: reply body `ConsumerRunningInfo`."""
+    """Ask a consumer, directly or through a broker, for its state: reply body `ConsumerRunningInfo`."""
 
     consumer_group: str
     client_id: str
@@ -142,7 +142,7 @@ class GetConsumerRunningInfo(Header):
 
 @request(309, "CONSUME_MESSAGE_DIRECTLY", needs=stored("msg_id", SUB, group="consumer_group").but_in(BY_ACCOUNT).by_operators())
 class ConsumeMessageDirectly(Header):
-    """Have one consumer consume one message now, its progress untouched: reply body `ConsumeDirectlyResult`.
+    """Let one consumer consume one message now, without moving its progress: reply body `ConsumeDirectlyResult`.
 
     To a broker ``msg_id`` is the broker's id, and the broker adds the message as it passes the request on.
     """
@@ -163,7 +163,7 @@ class GetAllProducerInfo(Header):
 
 @request(400, "QUERY_ASSIGNMENT", since="5.0.0", needs=subscribe(in_body=_assigned).but_in(account(LOOK)))
 class QueryAssignment(Header):
-    """A consumer asks which queues of a topic it is to read: body `AssignmentQuery`, reply body `Assignments`."""
+    """Ask for the queues of a topic that a consumer shall read: body `AssignmentQuery`, reply body `Assignments`."""
 
 
 @request(401, "SET_MESSAGE_REQUEST_MODE", since="5.0.0", needs=ADMIN)

@@ -1,4 +1,4 @@
-"""Requests about messages that wait for their time. Declares fields, decides nothing."""
+"""Requests about delayed messages. Declares fields, decides nothing."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from halfmoon.wire.table import I32, I64, Header, request
 
 @request(45, "GET_ALL_DELAY_OFFSET", needs=account(LOOK))
 class GetAllDelayOffset(Header):
-    """Ask how far each delay level is delivered: reply body `DelayOffsetTable`."""
+    """Ask for the progress of each delay level: reply body `DelayOffsetTable`."""
 
 
 class RecallMessageReply(Header):
-    """Which message was recalled: its unique key."""
+    """Unique key of the recalled message."""
 
     msg_id: str
 
 
 @request(370, "RECALL_MESSAGE", reply=RecallMessageReply, since="5.x", needs=publish("topic"))
 class RecallMessage(Header, kw_only=True):
-    """Cancel a message that waits for a point in time, by the handle that its sender was given (`halfmoon.wire.bodies.delays`)."""
+    """Cancel a message with a delivery time, by the handle that its sender got (`halfmoon.wire.bodies.delays`)."""
 
     producer_group: str | None = None
     topic: str
@@ -31,7 +31,7 @@ class RecallMessage(Header, kw_only=True):
 
 @request(31020, "LIST_DELAYED_MESSAGES", since="Halfmoon", needs=ADMIN_LOOKS)
 class ListDelayedMessages(Header):
-    """Ask for messages that wait for their time, the next first: reply body `DelayedMessages`."""
+    """Ask for delayed messages, the next one first: reply body `DelayedMessages`."""
 
     topic: str | None = None
     count: I32 = 100

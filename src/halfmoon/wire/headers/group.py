@@ -8,7 +8,7 @@ from halfmoon.wire.table import Header, request
 
 @request(200, "UPDATE_AND_CREATE_SUBSCRIPTIONGROUP", needs=ADMIN)
 class UpdateAndCreateSubscriptiongroup(Header):
-    """Make or change a consumer group: body `SubscriptionGroupConfig`."""
+    """Create or change a consumer group: body `SubscriptionGroupConfig`."""
 
 
 @request(201, "GET_ALL_SUBSCRIPTIONGROUP_CONFIG", needs=account(LOOK))
@@ -36,7 +36,7 @@ class GetConsumeStats(Header):
 
 @request(225, "UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST", since="5.3.1", needs=ADMIN)
 class UpdateAndCreateSubscriptiongroupList(Header):
-    """Make or change consumer groups: body `SubscriptionGroupList`."""
+    """Create or change consumer groups: body `SubscriptionGroupList`."""
 
 
 @request(317, "GET_BROKER_CONSUME_STATS", needs=account(LOOK))
@@ -48,14 +48,14 @@ class GetBrokerConsumeStats(Header):
 
 @request(343, "QUERY_TOPICS_BY_CONSUMER", since="5.0.0", needs=look(group="group"))
 class QueryTopicsByConsumer(Header):
-    """Ask in which topics a group has progress: reply body `TopicList`."""
+    """Ask for the topics in which a group has progress: reply body `TopicList`."""
 
     group: str
 
 
 @request(345, "QUERY_SUBSCRIPTION_BY_CONSUMER", since="5.0.0", needs=look(topic="topic", group="group"))
 class QuerySubscriptionByConsumer(Header):
-    """Ask how a group that is online subscribes to a topic: reply body `GroupSubscription`."""
+    """Ask for the subscription of an online group to a topic: reply body `GroupSubscription`."""
 
     group: str
     topic: str = ""
@@ -70,7 +70,7 @@ class GetSubscriptiongroupConfig(Header):
 
 @request(353, "UPDATE_AND_GET_GROUP_FORBIDDEN", since="5.0.0", needs=ADMIN)
 class UpdateAndGetGroupForbidden(Header):
-    """Let a group read a topic or forbid it, where ``readable`` says so; ask whether it may: reply body `GroupForbidden`."""
+    """Allow or forbid a group to read a topic, if ``readable`` is given; ask whether it may: reply body `GroupForbidden`."""
 
     group: str
     topic: str

@@ -7,13 +7,13 @@ from halfmoon.wire.table import I32, I64, Header, request
 
 
 class TopicBirth(Header):
-    """When the topic was made at the broker, `TopicConfig.birth_ms`; 0: it does not know. None: the broker tells no births."""
+    """Creation time of the topic at the broker, `TopicConfig.birth_ms`; 0: unknown. None: the broker reports none."""
 
     topic_birth_ms: I64 | None = None  # Halfmoon's
 
 
 class OffsetReply(Header):
-    """A queue offset."""
+    """Reply with a queue offset."""
 
     offset: I64
     topic_birth_ms: I64 | None = None  # Halfmoon's, in the reply of 14 to those who asked with the field
@@ -24,7 +24,7 @@ QueryConsumerOffsetReply = SearchOffsetByTimestampReply = GetMaxOffsetReply = Ge
 
 @request(14, "QUERY_CONSUMER_OFFSET", reply=OffsetReply, needs=look(topic="topic", group="consumer_group"))
 class QueryConsumerOffset(Header, kw_only=True):
-    """Ask for the progress of a group in one queue. Without a group it is that of one which never said any."""
+    """Ask for the progress of a group in one queue; without a group, for that of a new one."""
 
     consumer_group: str = ""
     topic: str
@@ -56,7 +56,7 @@ class SearchOffsetByTimestamp(Header):
 
 @request(30, "GET_MAX_OFFSET", reply=OffsetReply, needs=look(topic="topic"))
 class GetMaxOffset(Header):
-    """Ask for the offset that the next message of a queue will get."""
+    """Ask for the offset of the next message of a queue."""
 
     topic: str
     queue_id: I32
@@ -72,7 +72,7 @@ class GetMinOffset(Header):
 
 
 class GetEarliestMsgStoretimeReply(Header):
-    """When the oldest message was stored, ms; -1: none."""
+    """Store time of the oldest message, ms; -1: none."""
 
     timestamp: I64
 
@@ -92,7 +92,7 @@ class GetAllConsumerOffset(Header):
 
 @request(220, "RESET_CONSUMER_CLIENT_OFFSET", needs=nothing(TO_CLIENTS))
 class ResetConsumerClientOffset(Header):
-    """A broker tells a consumer to go to other offsets: body `ResetOffsetBody`. One-way."""
+    """Move a consumer to other offsets; sent by brokers: body `ResetOffsetBody`. One-way."""
 
     topic: str
     group: str
@@ -138,7 +138,7 @@ class CloneGroupOffset(Header, kw_only=True):
 
 @request(31010, "MOVE_GROUP_OFFSETS", since="Halfmoon", needs=ADMIN)
 class MoveGroupOffsets(Header):
-    """Move a group to these offsets, its members too where they are online: body and reply body `ResetOffsetBody`."""
+    """Move a group, and its online members, to these offsets: body and reply body `ResetOffsetBody`."""
 
     topic: str
     group: str

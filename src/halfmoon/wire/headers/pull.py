@@ -10,7 +10,7 @@ from halfmoon.wire.table import I32, I64, Header, request, wire
 
 
 class PullMessageReply(Header):
-    """Where the next pull of the queue begins and what the queue holds. All four are required by Java clients."""
+    """Offset of the next pull, and the bounds of the queue. Java clients require all four fields."""
 
     suggest_which_broker_id: I64
     next_begin_offset: I64
@@ -30,7 +30,7 @@ LitePullMessageReply = PullMessageReply
 class PullMessage(Header):
     """Read messages of one queue from an offset; may wait for new ones. ``sys_flag`` holds the bits of `halfmoon.wire.codes`.
 
-    Which of the numbers that may be missing must be there depends on those bits (`halfmoon.broker.pull.pulls.fields_used`).
+    The bits determine which optional numbers are required (`halfmoon.broker.pull.pulls.fields_used`).
     """
 
     consumer_group: str
@@ -53,11 +53,11 @@ class PullMessage(Header):
 
 @request(361, "LITE_PULL_MESSAGE", reply=PullMessageReply, since="5.0.0", needs=subscribe(topic="topic", group="consumer_group"))
 class LitePullMessage(PullMessage):
-    """The same as `PullMessage`, as pull consumers of 5.x send it."""
+    """Pull of 5.x pull consumers; otherwise as `PullMessage`."""
 
 
 class QueryMessageReply(Header):
-    """How far the key index of the broker has come."""
+    """Progress of the broker's key index."""
 
     index_last_update_timestamp: I64
     index_last_update_phyoffset: I64
@@ -85,7 +85,7 @@ class ViewMessageById(Header):
 
 @request(321, "QUERY_CONSUME_QUEUE", needs=look(topic="topic", group="consumer_group"))
 class QueryConsumeQueue(Header):
-    """Read entries of a consume queue, for people who look into a broker: reply body `ConsumeQueueEntries`."""
+    """Read entries of a consume queue, for diagnosis: reply body `ConsumeQueueEntries`."""
 
     topic: str
     queue_id: I32 = 0

@@ -1,4 +1,4 @@
-"""The requests that read much of one queue at once, and that tell how much there is. Declare fields and bodies, decide nothing.
+"""Requests that read or estimate long ranges of one queue. Declares fields and bodies, decides nothing.
 
 Halfmoon's own; an Apache broker answers 3.
 """
@@ -12,17 +12,17 @@ from halfmoon.wire.needs import subscribe
 from halfmoon.wire.table import I32, I64, Header, request
 
 STRETCHES_MAX = 16
-"""Ranges of one request: 2 ms of the broker's time, where their queue entries are cached."""
+"""Ranges of one request: 2 ms of the broker's time if their queue entries are cached."""
 
 PARTS = 16
-"""A range is weighed in so many parts of equal numbers of offsets, so that it can be cut where its bytes are."""
+"""Number of parts, of equal numbers of offsets, in which a range is weighed, so that it can be split evenly by bytes."""
 
 
 class ReadRangeReply(Header):
     """Codes are those of a pull. The body has ``count`` records, those of the offsets below ``next_begin_offset``.
 
-    ``passed_over`` is there when the broker has filtered: so many offsets below ``next_begin_offset`` hold a message that the
-    filter leaves out. An answer that found messages and passed over all of them has code 0 and no body.
+    ``passed_over`` is set if the broker filtered: the number of messages below ``next_begin_offset`` that the filter excluded.
+    If it excluded all messages, the code is 0 and the body empty.
     """
 
     next_begin_offset: I64
@@ -36,10 +36,10 @@ class ReadRangeReply(Header):
 class ReadRange(Header):
     """Read the records of queue offsets [begin, end), as many as ``max_bytes`` hold, at least one. Never waits, has no group.
 
-    Half messages and op records are read only by who says so (``half_messages``) at a broker that lets them be read.
-    ``subscription`` and ``expression_type`` are a filter as in a pull, ``TAG`` or ``SQL92``: what it leaves out is not sent. Tags
-    are compared by their hash, and a broker may leave the filter out: who asks must look again. ``topic_birth_ms`` says of which
-    topic the offsets speak; where it is another by now, the answer is 31017.
+    Half messages and op records are read only with ``half_messages``, at a broker that allows it. ``subscription`` and
+    ``expression_type`` are a filter as in a pull, ``TAG`` or ``SQL92``. Tags are compared by their hash, and a broker may skip the
+    filter, so the client must filter again. ``topic_birth_ms`` identifies the topic of the offsets; if the topic was recreated
+    since, the answer is 31017.
     """
 
     topic: str
@@ -55,9 +55,9 @@ class ReadRange(Header):
 
 @request(31041, "WEIGH_RANGES", since="Halfmoon", needs=subscribe(topic="topic"))
 class WeighRanges(Header):
-    """Ask how many bytes the records of ranges have, by a sample: body `Stretches`, reply body `Weights`.
+    """Estimate the bytes of the records in ranges, by a sample: body `Stretches`, reply body `Weights`.
 
-    Costs some 0.1 ms a range, however long it is, where queue entries are cached. Who may ask is who may read.
+    Costs about 0.1 ms a range of any length if queue entries are cached. Needs the permission to read.
     """
 
     topic: str
@@ -65,7 +65,7 @@ class WeighRanges(Header):
 
 
 class Stretch(Body):
-    """Offsets [begin, end) of a queue."""
+    """Range of offsets [begin, end) of a queue."""
 
     queue_id: I32
     begin: I64
@@ -79,6 +79,6 @@ class Stretches(Body):
 
 
 class Weights(Body):
-    """For each range that was asked for, in that order: about how many bytes of records each of its `PARTS` parts has."""
+    """Estimated bytes of records in each of the `PARTS` parts of each range, in the order of the request."""
 
     part_bytes: list[list[I64]] = []

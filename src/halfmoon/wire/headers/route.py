@@ -16,7 +16,7 @@ class PutKvConfig(Header):
 
 
 class GetKvConfigReply(Header):
-    """The value."""
+    """Value of a key."""
 
     value: str | None = None
 
@@ -38,7 +38,7 @@ class DeleteKvConfig(Header):
 
 
 class RegisterBrokerReply(Header):
-    """For slaves: where their master is."""
+    """Address of the master, for slaves."""
 
     ha_server_addr: str | None = None
     master_addr: str | None = None
@@ -46,7 +46,7 @@ class RegisterBrokerReply(Header):
 
 @request(103, "REGISTER_BROKER", reply=RegisterBrokerReply, needs=REGISTERS)
 class RegisterBroker(Header, kw_only=True):
-    """A broker says that it lives and which topics it has: body `RegisterBrokerBody`, reply body `KVTable`."""
+    """Register a broker and its topics: body `RegisterBrokerBody`, reply body `KVTable`."""
 
     broker_name: str
     broker_addr: str
@@ -61,7 +61,7 @@ class RegisterBroker(Header, kw_only=True):
 
 @request(104, "UNREGISTER_BROKER", needs=ROUTES_OPERATED)
 class UnregisterBroker(Header, kw_only=True):
-    """A broker leaves."""
+    """Unregister a broker."""
 
     broker_name: str = ""
     broker_addr: str = ""
@@ -71,7 +71,7 @@ class UnregisterBroker(Header, kw_only=True):
 
 @request(105, "GET_ROUTEINFO_BY_TOPIC", needs=nothing(NAME_SERVER))
 class GetRouteinfoByTopic(Header):
-    """Ask which brokers hold a topic: reply body `TopicRouteData`."""
+    """Ask for the brokers of a topic: reply body `TopicRouteData`."""
 
     topic: str = ""
     accept_standard_json_only: bool | None = None  # 4.9.4
@@ -84,7 +84,7 @@ class GetBrokerClusterInfo(Header):
 
 
 class WipeWritePermOfBrokerReply(Header):
-    """How many topics lost their write permission."""
+    """Number of topics that lost their write permission."""
 
     wipe_topic_count: I32
 
@@ -97,7 +97,7 @@ class WipeWritePermOfBroker(Header):
 
 
 class AddWritePermOfBrokerReply(Header):
-    """How many topics got their write permission back."""
+    """Number of topics that got their write permission back."""
 
     add_topic_count: I32
 
@@ -185,7 +185,7 @@ class GetBrokerMemberGroup(Header):
 
 @request(904, "BROKER_HEARTBEAT", since="5.0.0", needs=REGISTERS)
 class BrokerHeartbeat(Header):
-    """A broker says that it lives."""
+    """Report that a broker is alive."""
 
     cluster_name: str
     broker_addr: str

@@ -1,4 +1,4 @@
-"""Requests that bring messages to a broker, and the one that gives a message back. Declares fields, decides nothing."""
+"""Requests that send messages to a broker, and the one that returns a message. Declares fields, decides nothing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from halfmoon.wire.table import I32, I64, Header, request, wire
 
 
 class SendMessageReply(Header):
-    """Where a message went.
+    """Queue and offset of a stored message.
 
     ``msg_id`` is the offset message id; a batch has one for each message, joined by commas, and ``queue_offset`` is the first's.
     Java clients fail on a reply without the three required fields whenever the code is 0, 10, 11 or 12.
@@ -90,7 +90,7 @@ class SendReplyMessageV2(SendMessageV2):
 
 @request(326, "PUSH_REPLY_MESSAGE_TO_CLIENT", needs=nothing(TO_CLIENTS))
 class PushReplyMessageToClient(Header, kw_only=True):
-    """A broker brings a producer the reply to one of its requests: body as it was sent. CORRELATION_ID says to which."""
+    """Deliver to a producer the reply to one of its requests; sent by brokers. CORRELATION_ID names the request."""
 
     producer_group: str
     topic: str
@@ -110,7 +110,7 @@ class PushReplyMessageToClient(Header, kw_only=True):
 
 @request(36, "CONSUMER_SEND_MSG_BACK", needs=stored("offset", SUB, group="group").but_in(subscribe(group="group")))
 class ConsumerSendMsgBack(Header):
-    """Give back a message that could not be consumed: the broker delivers it again later, or puts it to the dead letters."""
+    """Return a message that could not be consumed: the broker delivers it again later, or moves it to the dead letters."""
 
     offset: I64  # physical offset of the message
     group: str

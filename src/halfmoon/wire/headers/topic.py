@@ -8,7 +8,7 @@ from halfmoon.wire.table import I32, I64, Header, request
 
 @request(17, "UPDATE_AND_CREATE_TOPIC", needs=ADMIN)
 class UpdateAndCreateTopic(Header, kw_only=True):
-    """Make or change a topic."""
+    """Create or change a topic."""
 
     topic: str
     default_topic: str | None = None
@@ -24,7 +24,7 @@ class UpdateAndCreateTopic(Header, kw_only=True):
 
 @request(18, "UPDATE_AND_CREATE_TOPIC_LIST", since="5.3.0", needs=ADMIN)
 class UpdateAndCreateTopicList(Header):
-    """Make or change topics: body `TopicConfigList`."""
+    """Create or change topics: body `TopicConfigList`."""
 
 
 @request(21, "GET_ALL_TOPIC_CONFIG", needs=account(LOOK))
@@ -48,14 +48,14 @@ class DeleteTopicInBroker(Header):
 
 @request(300, "QUERY_TOPIC_CONSUME_BY_WHO", needs=look(topic="topic"))
 class QueryTopicConsumeByWho(Header):
-    """Ask which groups consume a topic: reply body `GroupList`."""
+    """Ask for the groups that consume a topic: reply body `GroupList`."""
 
     topic: str
 
 
 @request(303, "QUERY_CONSUME_TIME_SPAN", needs=look(topic="topic", group="group"))
 class QueryConsumeTimeSpan(Header):
-    """Ask how old the messages are that a group consumes: reply body `ConsumeTimeSpans`."""
+    """Ask for the age of the messages that a group consumes: reply body `ConsumeTimeSpans`."""
 
     topic: str
     group: str = ""
@@ -75,14 +75,14 @@ class GetTopicConfig(Header):
 
 
 class QueryDataVersionReply(Header):
-    """Whether the name server holds another version; its own is in the body (`DataVersion`)."""
+    """Answer whether the name server has another version; its own is in the body (`DataVersion`)."""
 
     changed: bool
 
 
 @request(322, "QUERY_DATA_VERSION", reply=QueryDataVersionReply, needs=REGISTERS)
 class QueryDataVersion(Header):
-    """A broker asks whether the name server has its newest topics: body `DataVersion`."""
+    """Ask whether the name server has a broker's newest topics: body `DataVersion`."""
 
     broker_name: str = ""
     broker_addr: str = ""

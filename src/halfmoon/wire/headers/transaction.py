@@ -25,7 +25,10 @@ class EndTransaction(Header):
 
 @request(39, "CHECK_TRANSACTION_STATE", needs=nothing(TO_CLIENTS))
 class CheckTransactionState(Header):
-    """A broker asks a producer what became of a half message: body is the stored record. One-way, answered by `EndTransaction`."""
+    """Ask a producer for the state of a transaction; sent by brokers. One-way, answered by `EndTransaction`.
+
+    The body is the stored half message.
+    """
 
     tran_state_table_offset: I64
     commit_log_offset: I64
@@ -38,7 +41,7 @@ class CheckTransactionState(Header):
 
 @request(323, "RESUME_CHECK_HALF_MESSAGE", needs=stored("msg_id", PUB).but_in(BY_ACCOUNT).by_operators())
 class ResumeCheckHalfMessage(Header):
-    """Check an expired half message again."""
+    """Resume the checks of an expired half message."""
 
     msg_id: str | None = None
     topic: str | None = None  # 5.x
@@ -78,7 +81,7 @@ class CheckTransaction(Header):
 
 @request(31004, "DECIDE_TRANSACTION", since="Halfmoon", needs=ADMIN)
 class DecideTransaction(Header):
-    """Commit or roll back a half message by hand: reply body `Transaction`. Who does it is written into the op record."""
+    """Commit or roll back a half message by hand: reply body `Transaction`. The op record names the operator."""
 
     commit: bool
     operator: str
@@ -88,4 +91,4 @@ class DecideTransaction(Header):
 
 @request(31005, "GET_TRANSACTION_STATS", since="Halfmoon", needs=ADMIN_LOOKS)
 class GetTransactionStats(Header):
-    """Ask what is pending by group and what happened since the start: reply body `TransactionStats`."""
+    """Ask for pending transactions by group and the counters since the start: reply body `TransactionStats`."""

@@ -18,14 +18,14 @@ from halfmoon.client.core.instance import Instance
 from halfmoon.client.settings import AdminSettings, settings_of
 from halfmoon.errors import NoPermission, QueryNotFound, UsageError
 from halfmoon.model import ConsumeFrom, ConsumeStatus, Message
+from halfmoon.testing.clients import SimProducer, SimPushConsumer, nameservers
+from halfmoon.testing.cluster import Cluster
 from halfmoon.wire.headers.offset import GetMaxOffset, GetMinOffset, OffsetReply, SearchOffsetByTimestamp
 from halfmoon.wire.headers.pull import PullMessage, ViewMessageById
 from halfmoon.wire.headers.route import GetRouteinfoByTopic
 from halfmoon.wire.ids import offset_msg_id, pack_host
 from halfmoon.wire.properties import encode
 from halfmoon.wire.record import encode_record
-from simulation.clients import SimProducer, SimPushConsumer, nameservers
-from simulation.cluster import Cluster
 from tests.client.queue_of import Queues, pulled
 from tests.client.scripted import Reply, Scripted, route, routes
 
@@ -64,7 +64,7 @@ class House:
     def do(self, operation):
         """Run an operation of the administration client."""
         task = self.cluster.client.start(operation, "admin")
-        self.cluster.world.run_until(lambda: task.done, 60_000)
+        self.cluster.timeline.run_until(lambda: task.done, 60_000)
         return task.result()
 
     def letters(self, group="C", **choice):
@@ -192,7 +192,7 @@ def test_dead_letters_that_would_fill_the_memory_are_refused_with_a_word(monkeyp
 
     with pytest.raises(UsageError, match="ask for fewer"):
         house.letters()
-    assert len(house.letters(begin_ms=house.cluster.world.now - 3_200)) == 2
+    assert len(house.letters(begin_ms=house.cluster.timeline.now - 3_200)) == 2
 
 
 # ---------------------------------------------------------------- page by page

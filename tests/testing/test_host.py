@@ -9,11 +9,11 @@ import pytest
 
 from halfmoon.effects import Gather, Run, sleep
 from halfmoon.errors import ConnectionLost
-from simulation.disk import Stopped
-from simulation.host import CoreHost
-from simulation.world import START_MS
-from tests.simulation.test_drive import Bench, ask
-from tests.simulation.toy import Toy
+from halfmoon.testing.disk import Stopped
+from halfmoon.testing.host import CoreHost
+from halfmoon.testing.timeline import START_MS
+from tests.testing.test_driver import Bench, ask
+from tests.testing.toy import Toy
 
 
 def test_what_many_bytes_bring_is_handled_in_fewer_turns() -> None:
@@ -34,7 +34,7 @@ def test_work_takes_time_and_its_end_comes_in_a_turn_of_its_own() -> None:
 
     def operation() -> Any:
         found = yield from ask()
-        return found, bench.world.now - START_MS
+        return found, bench.timeline.now - START_MS
 
     found, took_ms = bench.run(operation()).result()
     assert found == 42
@@ -62,9 +62,9 @@ def test_a_killed_process_is_told_nothing_more() -> None:
 
     bench.toy.on_request = partial(bench.toy.answer_after_work, run=happen)
     bench.driver.start(ask(), "")
-    bench.world.run(ms=2)
+    bench.timeline.run(ms=2)
     bench.host.kill()
-    bench.world.run(ms=100)
+    bench.timeline.run(ms=100)
     assert happened == []
     assert bench.toy.left == []
 
@@ -75,7 +75,7 @@ def test_a_tick_comes_when_it_is_due_by_the_machines_own_clock() -> None:
     bench.run(ask(), ms=1_000)
     assert bench.toy.ticks == []
     bench.host.step_clock(3_990)
-    bench.world.run(ms=20)
+    bench.timeline.run(ms=20)
     assert len(bench.toy.ticks) == 1
     assert bench.toy.ticks[0] >= START_MS + 5_000
 
@@ -89,7 +89,7 @@ def test_closing_a_connection_comes_after_what_was_written_and_the_core_is_told(
 
 def test_a_started_operation_calls_other_servers() -> None:
     bench = Bench()
-    other = CoreHost(bench.world, bench.network, "10.0.0.2", [1], "other")
+    other = CoreHost(bench.timeline, bench.network, "10.0.0.2", [1], "other")
     other.boot(lambda now: Toy())
     found: list[Any] = []
     bench.toy.ask_elsewhere("10.0.0.2:1", found)
@@ -107,9 +107,9 @@ def test_a_clean_stop_ends_when_its_operations_and_works_have_ended() -> None:
 
     bench.toy.stopping = [leave()]
     bench.host.stop(lambda: done.append("left"))
-    bench.world.run(ms=29)
+    bench.timeline.run(ms=29)
     assert done == []
-    bench.world.run(ms=5)
+    bench.timeline.run(ms=5)
     assert done == ["saved", "left"]
     assert bench.host.core is None
 
@@ -119,7 +119,7 @@ def test_a_machine_boots_again_and_never_uses_the_number_of_a_peer_twice(power: 
     bench = Bench()
     bench.run(ask())
     bench.host.kill(power=power)
-    bench.world.run(ms=100)
+    bench.timeline.run(ms=100)
     again = Toy()
     bench.host.boot(lambda now: again)
     bench.run(ask(timeout_ms=100))

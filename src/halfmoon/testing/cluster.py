@@ -20,16 +20,16 @@ from halfmoon.nameserver.nameserver import NameServer
 from halfmoon.nameserver.settings import NameServerSettings
 from halfmoon.ports import Core, Disk
 from halfmoon.store.settings import ASYNC_FLUSH, SYNC_FLUSH, StoreSettings
+from halfmoon.testing.disk import SimDisk, Stopped
+from halfmoon.testing.driver import Calls, Driver, Handler, Task
+from halfmoon.testing.host import CoreHost
+from halfmoon.testing.network import Network
+from halfmoon.testing.requests import messages_of, pull_request, send_request
+from halfmoon.testing.timeline import Timeline
 from halfmoon.wire.codes import JSON
 from halfmoon.wire.command import Command
 from halfmoon.wire.headers.send import SendMessageReply
 from halfmoon.wire.headers.topic import UpdateAndCreateTopic
-from simulation.disk import SimDisk, Stopped
-from simulation.drive import Calls, Driver, Handler, Task
-from simulation.host import CoreHost
-from simulation.network import Network
-from simulation.workload import messages_of, pull_request, send_request
-from simulation.world import World
 
 T = TypeVar("T")
 
@@ -88,8 +88,8 @@ class Cluster:
         wrap_disk: Callable[[SimDisk], Disk] = lambda disk: disk,
         work_us: tuple[int, int] = WORK_US,
     ) -> None:
-        self.world = World(seed)
-        self.network = Network(self.world)
+        self.timeline = Timeline(seed)
+        self.network = Network(self.timeline)
         self.flush, self.work_us = flush, work_us
         self._make_broker, self._wrap_disk = make_broker, wrap_disk
         self._store_settings = StoreSettings(
@@ -97,7 +97,8 @@ class Cluster:
         )
         self._broker_overrides = broker or {}
         self.nameservers = [
-            CoreHost(self.world, self.network, f"10.0.1.{i + 1}", [NAMESERVER_PORT], f"nameserver-{i}") for i in range(nameservers)
+            CoreHost(self.timeline, self.network, f"10.0.1.{i + 1}", [NAMESERVER_PORT], f"nameserver-{i}")
+            for i in range(nameservers)
         ]
         for node in self.nameservers:
             self.start_nameserver(node)
@@ -112,8 +113,8 @@ class Cluster:
 
     def _node(self, index: int) -> BrokerNode:
         name = f"broker-{'abcdefgh'[index]}"
-        host = CoreHost(self.world, self.network, f"10.0.0.{index + 1}", [BROKER_PORT], name, work_us=self.work_us)
-        broker = BrokerNode(name, host, SimDisk(self.world.split(f"disk {name}")))
+        host = CoreHost(self.timeline, self.network, f"10.0.0.{index + 1}", [BROKER_PORT], name, work_us=self.work_us)
+        broker = BrokerNode(name, host, SimDisk(self.timeline.split(f"disk {name}")))
         host.on_stopped = lambda: self._stopped(broker)
         return broker
 
@@ -139,7 +140,7 @@ class Cluster:
             name=broker.name, address=broker.host.host, port=BROKER_PORT,
             nameserver=";".join(node.address for node in self.nameservers), **self._broker_overrides,
         )  # fmt: skip
-        chance = self.world.split(f"{broker.name} {broker.host.lives}")
+        chance = self.timeline.split(f"{broker.name} {broker.host.lives}")
         broker.disk.now_ms = broker.host.now()
         broker.leaving = False
         disk = self._wrap_disk(broker.disk)
@@ -162,7 +163,7 @@ class Cluster:
             try:
                 core.close(broker.host.now())  # as the program does once its server has stopped
             except Stopped as stopped:
-                self.world.note(broker.name, f"is stopped in its last write, to {stopped}")
+                self.timeline.note(broker.name, f"is stopped in its last write, to {stopped}")
             broker.left_locked = bool(broker.disk.locks)
             broker.disk.crash(power=False)
             left()
@@ -172,19 +173,19 @@ class Cluster:
     def stop(self, broker: BrokerNode, within_ms: int = 60_000) -> None:
         """Stop a broker cleanly and run until it has left. Raises TimeoutError."""
         self.begin_stop(broker)
-        if not self.world.run_until(lambda: not broker.running, within_ms):
+        if not self.timeline.run_until(lambda: not broker.running, within_ms):
             raise TimeoutError(f"{broker.name} did not stop within {within_ms} ms")
 
     def fail_sync(self, broker: BrokerNode) -> None:
         """Let the next sync of a broker's disk fail."""
-        self.world.note(broker.name, "its next sync fails")
+        self.timeline.note(broker.name, "its next sync fails")
         broker.disk.fail_syncs += 1
 
     # ---------------------------------------------------------------- the client
 
     def run(self, ms: int) -> None:
         """Let virtual time pass."""
-        self.world.run(ms)
+        self.timeline.run(ms)
 
     def driver(
         self,
@@ -203,8 +204,8 @@ class Cluster:
         """
         host = f"10.0.2.{len(self.client_hosts) + 1}"
         self.client_hosts.append(host)
-        calls = Calls(self.world, self.network, host, handler=handler, opened=opened, lost=lost, serialization=serialization)
-        return Driver(self.world, calls, clock or (lambda: self.world.now), name)
+        calls = Calls(self.timeline, self.network, host, handler=handler, opened=opened, lost=lost, serialization=serialization)
+        return Driver(self.timeline, calls, clock or (lambda: self.timeline.now), name)
 
     def call(self, request: Any, body: bytes = b"", *, broker: int = 0, timeout_ms: int = 30_000) -> Task[Any]:
         """Send any request to a broker; the result is the reply's `Command`, whatever its code."""
@@ -213,7 +214,7 @@ class Cluster:
     def ask(self, operation: Op[T]) -> T:
         """Run an operation at the client and return its result. Raises what it raises, or StillRunning after 30 s."""
         task = self.client.start(operation, "asking")
-        self.world.run_until(lambda: task.done, 30_000)
+        self.timeline.run_until(lambda: task.done, 30_000)
         return task.result()
 
     def request(self, address: str, request: Any) -> Command:
@@ -232,7 +233,7 @@ class Cluster:
 
     def _send(self, address: str, topic: str, body: bytes, queue_id: int, tag: str | None, keys: str) -> Op[SendMessageReply]:
         now = yield Now()
-        unique = f"{self.world.split(f'{self.world.steps}').getrandbits(128):032X}"
+        unique = f"{self.timeline.split(f'{self.timeline.steps}').getrandbits(128):032X}"
         reply = yield Call(address, send_request(topic, queue_id, tag, keys, unique, now, long=False), body, 10_000)
         if reply.code:
             raise broker_error(reply.code, reply.remark, address)

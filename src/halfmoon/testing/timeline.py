@@ -1,7 +1,7 @@
 """Virtual time from a seed: a heap of events and one source of chance. No wall clock, no thread, no socket, ever.
 
-A `World` is told what happens when (`at`, `after`) and runs it in order of time, ties in order of asking. Everything random in
-a simulation comes from generators that `World.split` makes out of the seed and a name, so a seed is a whole history and a new
+A `Timeline` is told what happens when (`at`, `after`) and runs it in order of time, ties in order of asking. Everything random in
+a simulation comes from generators that `Timeline.split` makes out of the seed and a name, so a seed is a whole history and a new
 user of chance does not disturb the others. Time is kept in microseconds and shown in milliseconds.
 """
 
@@ -46,7 +46,7 @@ class Timer:
             action()
 
 
-class World:
+class Timeline:
     """Time and chance of one simulated history.
 
     ``now`` is milliseconds since the epoch, ``now_us`` microseconds; both move only inside `run` and `run_until`.

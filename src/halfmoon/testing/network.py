@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from halfmoon.errors import ConnectFailed
-from simulation.world import World
+from halfmoon.testing.timeline import Timeline
 
 KNOCK_AGAIN_US, KNOCK_AGAIN_MAX_US = 1_000_000, 64_000_000
 """Who gets no answer knocks again after a second, then after twice that, as Linux does."""
@@ -53,10 +53,10 @@ class Network:
     ``delay_us`` are the least and the most a piece takes; ``split_chance`` is how often an arrival is cut in two.
     """
 
-    def __init__(self, world: World, *, delay_us: tuple[int, int] = (40, 400), split_chance: float = 0.15) -> None:
+    def __init__(self, timeline: Timeline, *, delay_us: tuple[int, int] = (40, 400), split_chance: float = 0.15) -> None:
         self.delay_us, self.split_chance = delay_us, split_chance
-        self._world = world
-        self._random = world.split("network")
+        self._timeline = timeline
+        self._random = timeline.split("network")
         self._listeners: dict[str, Callable[[End], None]] = {}
         self._cuts: set[frozenset[str]] = set()
         self._dark: set[str] = set()
@@ -75,7 +75,7 @@ class Network:
 
     def connect(self, host: str, address: str, done: Callable[[End | ConnectFailed], None]) -> None:
         """Connect from a host to an address. ``done`` gets the end or a refusal; it is never called when nobody ever answers."""
-        self._world.after_us(self._delay(), lambda: self._knock(host, address, done, KNOCK_AGAIN_US))
+        self._timeline.after_us(self._delay(), lambda: self._knock(host, address, done, KNOCK_AGAIN_US))
 
     def _knock(self, host: str, address: str, done: Callable[[End | ConnectFailed], None], again_us: int) -> None:
         target = address.rpartition(":")[0]
@@ -83,11 +83,11 @@ class Network:
             return
         if self.apart(host, target):
             if again_us <= KNOCK_AGAIN_MAX_US:
-                self._world.after_us(again_us, lambda: self._knock(host, address, done, 2 * again_us))
+                self._timeline.after_us(again_us, lambda: self._knock(host, address, done, 2 * again_us))
             return
         accept = self._listeners.get(address)
         if accept is None:
-            self._world.after_us(self._delay(), lambda: done(ConnectFailed(f"connection to {address} refused", address)))
+            self._timeline.after_us(self._delay(), lambda: done(ConnectFailed(f"connection to {address} refused", address)))
             return
         self._port += 1
         near = End(self, host, f"{host}:{self._port}", address)
@@ -96,7 +96,7 @@ class Network:
         for end in (near, far):
             self._ends.setdefault(end.host, []).append(end)
         accept(far)
-        self._world.after_us(self._delay(), lambda: done(near))
+        self._timeline.after_us(self._delay(), lambda: done(near))
 
     def connections(self, host: str) -> list[End]:
         """Return the open ends at a host, oldest first."""
@@ -124,7 +124,7 @@ class Network:
         for side in (end, end.other):
             self._lose_tail(side)
             side._broken = True
-            self._world.after_us(self._delay(), partial(self._tell_closed, side))
+            self._timeline.after_us(self._delay(), partial(self._tell_closed, side))
 
     def half_open(self, end: End) -> None:
         """Break a connection for one side only; the other learns of it when it writes."""
@@ -162,13 +162,13 @@ class Network:
         return self._random.randint(low, high)
 
     def _post(self, end: End, pieces: list[Any] | None) -> None:
-        end._arrival_us = max(end._arrival_us, self._world.now_us + self._delay())
+        end._arrival_us = max(end._arrival_us, self._timeline.now_us + self._delay())
         end._outgoing.append((end._arrival_us, pieces))
-        self._world.after_us(end._arrival_us - self._world.now_us, lambda: self._arrive(end))
+        self._timeline.after_us(end._arrival_us - self._timeline.now_us, lambda: self._arrive(end))
 
     def _wake(self, end: End) -> None:
         if end._outgoing or end._rest:
-            self._world.after_us(self._delay(), lambda: self._arrive(end))
+            self._timeline.after_us(self._delay(), lambda: self._arrive(end))
 
     def _arrive(self, end: End) -> None:
         """Hand over what has arrived of the bytes that ``end`` sent."""
@@ -176,7 +176,7 @@ class Network:
         if self.apart(end.host, other.host):
             return  # it stays in the queue until the cut heals or the power is back
         data, ended = end._rest, False
-        while queue and queue[0][0] <= self._world.now_us and not ended:
+        while queue and queue[0][0] <= self._timeline.now_us and not ended:
             pieces = queue.popleft()[1]
             ended = pieces is None
             if pieces is not None:
@@ -184,15 +184,15 @@ class Network:
         end._rest = b""
         if not other.open:
             if data and end.open:  # the other side is gone: its system says so
-                self._world.after_us(self._delay(), lambda: self._tell_closed(end))
+                self._timeline.after_us(self._delay(), lambda: self._tell_closed(end))
             return
         if len(data) > 1 and self._random.random() < self.split_chance:
             at = self._random.randrange(1, len(data))
             data, end._rest = data[:at], data[at:]
             if ended:
-                queue.appendleft((self._world.now_us, None))
+                queue.appendleft((self._timeline.now_us, None))
                 ended = False
-            self._world.after_us(self._delay(), lambda: self._arrive(end))
+            self._timeline.after_us(self._delay(), lambda: self._arrive(end))
         if data:
             other.on_data(data)
         if ended:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from halfmoon.errors import NetworkError, TopicNotFound
-from simulation.cluster import Cluster
+from halfmoon.testing.cluster import Cluster
 
 
 def test_a_message_goes_round() -> None:
@@ -68,7 +68,7 @@ def kept_after_power_loss(seed: int, flush: str) -> int:
     """Send twenty messages, take the power as soon as all are acknowledged, and return how many are there afterwards."""
     cluster = Cluster(seed, flush=flush)
     sent = [cluster.send("orders", b"%d" % i) for i in range(20)]
-    assert cluster.world.run_until(lambda: all(task.done for task in sent), 100)
+    assert cluster.timeline.run_until(lambda: all(task.done for task in sent), 100)
     cluster.crash(cluster.brokers[0], power=True)
     cluster.run(ms=100)
     cluster.restart(cluster.brokers[0])

@@ -8,28 +8,28 @@ import pytest
 
 from halfmoon.effects import Call, Gather, Now, Run, Signal, Spawn, Tell, Wait, sleep
 from halfmoon.errors import ConnectFailed, ConnectionLost, RequestTimeout
+from halfmoon.testing.driver import Calls, Driver, StillRunning, Task
+from halfmoon.testing.host import CoreHost
+from halfmoon.testing.network import Network
+from halfmoon.testing.timeline import START_MS, Timeline
 from halfmoon.wire.codes import JSON, ROCKETMQ
 from halfmoon.wire.command import Command, reply_command
 from halfmoon.wire.headers.offset import OffsetReply
-from simulation.drive import Calls, Driver, StillRunning, Task
-from simulation.host import CoreHost
-from simulation.network import Network
-from simulation.world import START_MS, World
-from tests.simulation.toy import ASK, Toy
+from tests.testing.toy import ASK, Toy
 
 
 class Bench:
     """A toy server and a driver of operations beside it."""
 
     def __init__(self, seed: int = 1, serialization: int = JSON) -> None:
-        self.world = World(seed)
-        self.network = Network(self.world)
-        self.host = CoreHost(self.world, self.network, "10.0.0.1", [1000], "toy")
+        self.timeline = Timeline(seed)
+        self.network = Network(self.timeline)
+        self.host = CoreHost(self.timeline, self.network, "10.0.0.1", [1000], "toy")
         self.toy = Toy()
         self.host.boot(lambda now: self.toy)
         self.pushed: list[Command] = []
-        self.calls = Calls(self.world, self.network, "10.0.0.9", handler=self._pushed, serialization=serialization)
-        self.driver = Driver(self.world, self.calls, lambda: self.world.now, "client")
+        self.calls = Calls(self.timeline, self.network, "10.0.0.9", handler=self._pushed, serialization=serialization)
+        self.driver = Driver(self.timeline, self.calls, lambda: self.timeline.now, "client")
 
     def _pushed(self, address: str, command: Command, answer: Any) -> None:
         self.pushed.append(command)
@@ -37,7 +37,7 @@ class Bench:
 
     def run(self, operation: Any, ms: int = 10_000) -> Task[Any]:
         task = self.driver.start(operation, "test")
-        self.world.run(ms=ms)
+        self.timeline.run(ms=ms)
         return task
 
 
@@ -96,9 +96,9 @@ def test_a_refused_connection_a_missing_answer_and_a_lost_connection_are_errors(
     bench.toy.on_request = lambda peer, request: None
     assert isinstance(bench.run(ask(timeout_ms=500)).error, RequestTimeout)
     task = bench.driver.start(ask(), "")
-    bench.world.run(ms=5)
+    bench.timeline.run(ms=5)
     bench.host.kill()
-    bench.world.run(ms=5)
+    bench.timeline.run(ms=5)
     assert isinstance(task.error, ConnectionLost)
 
 
@@ -112,7 +112,7 @@ def test_after_a_lost_connection_the_next_call_connects_anew() -> None:
     bench = Bench()
     assert bench.run(ask()).result() == 1
     bench.network.lose(bench.network.connections("10.0.0.9")[0])
-    bench.world.run(ms=10)
+    bench.timeline.run(ms=10)
     assert bench.run(ask()).result() == 2
 
 
@@ -134,9 +134,9 @@ def test_a_wait_ends_with_the_signal_or_the_time() -> None:
         return (yield Wait(signal, 100)), (yield Wait(signal, 100)), (yield Wait(signal))
 
     task = bench.driver.start(operation(), "")
-    bench.world.after(50, signal.fire)
-    bench.world.after(300, signal.fire)
-    bench.world.run(ms=400)
+    bench.timeline.after(50, signal.fire)
+    bench.timeline.after(300, signal.fire)
+    bench.timeline.run(ms=400)
     assert task.result() == (True, False, True)
 
 
@@ -198,7 +198,7 @@ def test_the_same_seed_is_the_same_history_to_the_microsecond() -> None:
         def operation() -> Any:
             for _ in range(20):
                 yield Gather([ask(), ask()])
-            return bench.world.now_us, bench.world.steps
+            return bench.timeline.now_us, bench.timeline.steps
 
         return [bench.run(operation()).result()]
 
@@ -234,5 +234,5 @@ def test_a_lost_connection_is_told_once_and_one_that_was_never_made_is_not() -> 
     bench.run(ask(address="10.0.0.1:9"))
     assert lost == []
     bench.network.lose(bench.network.connections("10.0.0.9")[0])
-    bench.world.run(ms=10)
+    bench.timeline.run(ms=10)
     assert lost == ["10.0.0.1:1000"]

@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from simulation.disk import PAGE_BYTES, SimDisk, Stopped
-from tests.simulation.disk_rules import DiskRules
+from halfmoon.testing.disk import PAGE_BYTES, SimDisk, Stopped
+from tests.testing.disk_rules import DiskRules
 
 
 class TestSimDisk(DiskRules):

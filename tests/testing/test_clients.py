@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 
 from halfmoon.model import ConsumeFrom, Message, SendStatus, StoredMessage
-from simulation.clients import SimProducer, SimPushConsumer
-from simulation.cluster import Cluster
+from halfmoon.testing.clients import SimProducer, SimPushConsumer
+from halfmoon.testing.cluster import Cluster
 
 
 class Shop:
@@ -51,7 +51,7 @@ def test_everything_acknowledged_is_consumed_though_the_broker_is_killed_again_a
     shop = Shop(seed=seed)
     (broker,) = shop.cluster.brokers
     tasks = {}
-    chance = shop.cluster.world.split("kills")
+    chance = shop.cluster.timeline.split("kills")
     for round_ in range(6):
         for i in range(15):
             body = b"%d-%d" % (round_, i)

@@ -14,11 +14,11 @@ from typing import Any, Generic, TypeVar
 from halfmoon import effects
 from halfmoon.effects import Op
 from halfmoon.errors import ConnectFailed, ConnectionLost, NetworkError, PeerError, RequestTimeout
+from halfmoon.testing.network import End, Network
+from halfmoon.testing.timeline import Timeline, Timer
 from halfmoon.wire.codes import JSON
 from halfmoon.wire.command import Command, decode, encode, request_command
 from halfmoon.wire.frame import Inbox
-from simulation.network import End, Network
-from simulation.world import Timer, World
 
 T = TypeVar("T")
 Answer = Callable[[Command], None]
@@ -88,9 +88,9 @@ class Task(Generic[T]):
 class Driver:
     """Runs operations at one host. ``now`` is that host's clock."""
 
-    def __init__(self, world: World, calls: Calls, now: Callable[[], int], name: str) -> None:
-        self._world, self._calls, self._now, self._name = world, calls, now, name
-        self._random = world.split(f"driver {name}")
+    def __init__(self, timeline: Timeline, calls: Calls, now: Callable[[], int], name: str) -> None:
+        self._timeline, self._calls, self._now, self._name = timeline, calls, now, name
+        self._random = timeline.split(f"driver {name}")
         self._tasks: dict[int, Task[Any]] = {}
         self._number = 0
 
@@ -101,7 +101,7 @@ class Driver:
         number = self._number
         self._tasks[number] = task
         task.then(lambda: self._forget_task(number))
-        self._world.after_us(0, partial(self._advance, task, task._wait_number, None, None))
+        self._timeline.after_us(0, partial(self._advance, task, task._wait_number, None, None))
         return task
 
     def kill(self) -> None:
@@ -138,11 +138,11 @@ class Driver:
         if isinstance(asked, effects.Now):
             return True, self._now()
         if isinstance(asked, effects.Steady):
-            return True, self._world.elapsed_ms
+            return True, self._timeline.elapsed_ms
         if isinstance(asked, effects.Spawn):
             return True, self.start(asked.operation, asked.name)
         if isinstance(asked, effects.Sleep):
-            task._abandon = self._world.after(asked.ms, partial(resume, None, None)).cancel
+            task._abandon = self._timeline.after(asked.ms, partial(resume, None, None)).cancel
         elif isinstance(asked, effects.Call):
             task._abandon = self._calls.call(asked, resume)
         elif isinstance(asked, effects.Tell):
@@ -155,7 +155,7 @@ class Driver:
             self._wait_for(task, asked.operation, resume)
         elif isinstance(asked, effects.Run):
             delay_us = self._random.randint(1, 500)
-            task._abandon = self._world.after_us(delay_us, partial(self._user_code, task, asked, resume)).cancel
+            task._abandon = self._timeline.after_us(delay_us, partial(self._user_code, task, asked, resume)).cancel
         else:
             raise TypeError(f"{task.name} yielded {asked!r}, which is no effect")
         return False, None
@@ -186,7 +186,7 @@ class Driver:
         for child in children:
             child.then(ended)
         if not children:
-            self._world.after_us(0, lambda: resume([], None))
+            self._timeline.after_us(0, lambda: resume([], None))
 
         def abandon() -> None:
             for child in children:
@@ -200,17 +200,17 @@ class Driver:
         def wake() -> None:
             if timer is not None:
                 timer.cancel()
-            self._world.after_us(0, lambda: resume(True, None))
+            self._timeline.after_us(0, lambda: resume(True, None))
 
         def expire() -> None:
             asked.signal.unsubscribe(wake)
             resume(False, None)
 
         if asked.signal.subscribe(wake):
-            self._world.after_us(0, lambda: resume(True, None))
+            self._timeline.after_us(0, lambda: resume(True, None))
             return
         if asked.timeout_ms is not None:
-            timer = self._world.after(asked.timeout_ms, expire)
+            timer = self._timeline.after(asked.timeout_ms, expire)
 
         def abandon() -> None:
             asked.signal.unsubscribe(wake)
@@ -224,11 +224,11 @@ class Calls:
     """Requests of one host: one connection an address, replies matched by opaque, requests of the other side to a handler."""
 
     def __init__(
-        self, world: World, network: Network, host: str, *, handler: Handler | None = None,
+        self, timeline: Timeline, network: Network, host: str, *, handler: Handler | None = None,
         opened: Callable[[str], None] = lambda address: None, lost: Callable[[str], None] = lambda address: None,
         serialization: int = JSON,
     ) -> None:  # fmt: skip
-        self._world, self._network, self._host = world, network, host
+        self._timeline, self._network, self._host = timeline, network, host
         self._handler, self._opened, self._lost, self._serialization = handler, opened, lost, serialization
         self._lines: dict[str, _Line] = {}
         self._opaque = 0
@@ -250,7 +250,7 @@ class Calls:
         command = request_command(asked.request, asked.body, opaque=self._opaque, oneway=True, serialization=kind, remark=remark)
         line = self._line(asked.address)
         if line.send(encode(command)):
-            return self._world.after_us(0, lambda: resume(None, None)).cancel
+            return self._timeline.after_us(0, lambda: resume(None, None)).cancel
         late = RequestTimeout(f"no connection to {asked.address}", asked.address)
         return self._await(line, -self._opaque, asked.timeout_ms, late, lambda reply, error: resume(None, error))
 
@@ -265,7 +265,7 @@ class Calls:
             line.waiting.pop(number, None)
             timer.cancel()
 
-        timer = self._world.after(timeout_ms, lambda: end(None, late))
+        timer = self._timeline.after(timeout_ms, lambda: end(None, late))
         line.waiting[number] = end
         return abandon
 

@@ -16,10 +16,10 @@ from halfmoon.effects import Close, Gather, Op, Spawn, Start, Work, Write
 from halfmoon.ports import Core
 from halfmoon.runtime.clock import Clock
 from halfmoon.runtime.server.server import STEP_MS
-from simulation.disk import Stopped
-from simulation.drive import Calls, Driver, Task
-from simulation.network import End, Network
-from simulation.world import Timer, World
+from halfmoon.testing.disk import Stopped
+from halfmoon.testing.driver import Calls, Driver, Task
+from halfmoon.testing.network import End, Network
+from halfmoon.testing.timeline import Timeline, Timer
 
 
 class Machine(Protocol):
@@ -28,9 +28,9 @@ class Machine(Protocol):
     clock_ahead_ms: int
 
 
-def machine_clock(world: World, machine: Machine) -> Clock:
+def machine_clock(timeline: Timeline, machine: Machine) -> Clock:
     """Return the clock that a process reads on a machine."""
-    return Clock(lambda: world.now_us * 1000 + machine.clock_ahead_ms * 1_000_000, lambda: world.now_us * 1000)
+    return Clock(lambda: timeline.now_us * 1000 + machine.clock_ahead_ms * 1_000_000, lambda: timeline.now_us * 1000)
 
 
 class CoreHost:
@@ -39,11 +39,18 @@ class CoreHost:
     ``host`` is its name in the network, ``ports`` where it listens. ``work_us`` are the least and the most microseconds that a
     `Work` takes (a sync of its disk); both may be changed while the world runs. ``core`` is the running core or None.
     ``closed`` are the connections that the core had closed. ``on_stopped`` is called when the disk stopped the process in the
-    middle of a write (`simulation.disk.Stopped`), ``on_disconnected`` with the address of a connection that its operations lost.
+    middle of a write (`Stopped`), ``on_disconnected`` with the address of a connection that its operations lost.
     """
 
     def __init__(
-        self, world: World, network: Network, host: str, ports: list[int], name: str, *, work_us: tuple[int, int] = (100, 3000)
+        self,
+        timeline: Timeline,
+        network: Network,
+        host: str,
+        ports: list[int],
+        name: str,
+        *,
+        work_us: tuple[int, int] = (100, 3000),
     ) -> None:
         self.host, self.name, self.addresses = host, name, [f"{host}:{port}" for port in ports]
         self.work_us = work_us
@@ -54,10 +61,10 @@ class CoreHost:
         self.on_disconnected: Callable[[str], None] = lambda address: None
         self.lives = 0
         self.peers = count(1)  # never starts again: a peer's number is never used twice
-        self._world, self._network = world, network
-        self._random = world.split(f"host {name}")
+        self._timeline, self._network = timeline, network
+        self._random = timeline.split(f"host {name}")
         self._life: _Life | None = None
-        self._clock = machine_clock(world, self)
+        self._clock = machine_clock(timeline, self)
 
     @property
     def address(self) -> str:
@@ -76,7 +83,7 @@ class CoreHost:
     def step_clock(self, ms: int) -> None:
         """Set this machine's clock forward, or back (below 0)."""
         self.clock_ahead_ms += ms
-        self._world.note(self.name, f"clock is set {abs(ms)} ms {'back' if ms < 0 else 'forward'}")
+        self._timeline.note(self.name, f"clock is set {abs(ms)} ms {'back' if ms < 0 else 'forward'}")
         if self._life is not None:
             self._life.set_timer()
 
@@ -84,18 +91,18 @@ class CoreHost:
         """Start a process: ``make`` gets the time and returns the core. What it raises comes out here, and nothing runs."""
         assert self.core is None, f"{self.name} runs already"
         self._network.power_on(self.host)
-        self._clock = machine_clock(self._world, self)
+        self._clock = machine_clock(self._timeline, self)
         core = make(self.now())
         self.core = core
         self.lives += 1
-        self._life = _Life(self, core, self._world, self._network, self._random)
-        self._world.note(self.name, "starts")
+        self._life = _Life(self, core, self._timeline, self._network, self._random)
+        self._timeline.note(self.name, "starts")
         self._life.start()
         return core
 
     def kill(self, *, power: bool = False) -> None:
         """End the process at once: killed (its system closes the connections), or its machine without power."""
-        self._world.note(self.name, "loses power" if power else "is killed")
+        self._timeline.note(self.name, "loses power" if power else "is killed")
         self._end_life()
         if power:
             self._network.power_off(self.host)
@@ -112,7 +119,7 @@ class CoreHost:
     def stop(self, ended: Callable[[], None] = lambda: None) -> None:
         """Begin a clean stop; ``ended`` is called when the process has left."""
         assert self._life is not None, f"{self.name} does not run"
-        self._world.note(self.name, "stops")
+        self._timeline.note(self.name, "stops")
         self._life.stop(ended)
 
     def drive(self, operation: Op[Any], name: str = "") -> Task[Any]:
@@ -133,9 +140,9 @@ class Closed(NamedTuple):
 class _Life:
     """One run of a process: from boot to its end."""
 
-    def __init__(self, host: CoreHost, core: Core, world: World, network: Network, random: Any) -> None:
+    def __init__(self, host: CoreHost, core: Core, timeline: Timeline, network: Network, random: Any) -> None:
         self.alive = True
-        self._host, self._core, self._world, self._network, self._random = host, core, world, network, random
+        self._host, self._core, self._timeline, self._network, self._random = host, core, timeline, network, random
         self._ends: dict[int, End] = {}
         self._heard_ms: dict[int, int] = {}
         self._ahead_ms = host.ahead_ms()
@@ -145,7 +152,7 @@ class _Life:
         self._leaving: Callable[[], None] | None = None
         self._endings = 0
         self.driver = Driver(
-            world, Calls(world, network, host.host, lost=self._disconnected), host.now, f"{host.name}/{host.lives}"
+            timeline, Calls(timeline, network, host.host, lost=self._disconnected), host.now, f"{host.name}/{host.lives}"
         )
 
     def start(self) -> None:
@@ -176,7 +183,7 @@ class _Life:
     def _wake(self) -> None:
         if not self._turn_is_due and self.alive:
             self._turn_is_due = True
-            self._world.after_us(self._random.randint(0, 150), self._turn)
+            self._timeline.after_us(self._random.randint(0, 150), self._turn)
 
     def _turn(self) -> None:
         self._turn_is_due = False
@@ -207,7 +214,7 @@ class _Life:
             action()
             self._carry_out()
         except Stopped as stopped:
-            self._world.note(self._host.name, f"is stopped in a write to {stopped}")
+            self._timeline.note(self._host.name, f"is stopped in a write to {stopped}")
             self._host.on_stopped()
 
     def _tell_steps(self) -> None:
@@ -224,7 +231,7 @@ class _Life:
         due = self._core.due()
         if due is not None and self.alive:
             wait_ms = max(0, due - self._host.now())
-            self._timer = self._world.after_us(wait_ms * 1000 + self._random.randint(1, 900), self._ring)
+            self._timer = self._timeline.after_us(wait_ms * 1000 + self._random.randint(1, 900), self._ring)
 
     # ---------------------------------------------------------------- effects
 
@@ -244,9 +251,9 @@ class _Life:
                         end.send(effect.chunks)
                 elif isinstance(effect, Close):
                     if (end := self._ends.get(effect.peer)) is not None:
-                        self._host.closed.append(Closed(self._world.now, self._heard_ms[effect.peer], end.remote, effect.reason))
+                        self._host.closed.append(Closed(self._timeline.now, self._heard_ms[effect.peer], end.remote, effect.reason))
                         end.close()
-                        self._world.after_us(self._random.randint(0, 100), partial(self._lost, effect.peer))
+                        self._timeline.after_us(self._random.randint(0, 100), partial(self._lost, effect.peer))
                 elif isinstance(effect, Work):
                     self._work(effect)
                 else:
@@ -256,7 +263,7 @@ class _Life:
     def _leave(self, ended: Callable[[], None]) -> None:
         for end in list(self._ends.values()):
             end.close()
-        self._world.note(self._host.name, "has left")
+        self._timeline.note(self._host.name, "has left")
         self._host._end_life()
         self._network.kill(self._host.host)
         ended()
@@ -268,11 +275,13 @@ class _Life:
         self._works_running += 1
         low, high = self._host.work_us
         takes_us = self._random.randint(low, high)
-        self._world.after_us(self._random.randint(0, takes_us), partial(self._work_happens, work, self._world.now_us + takes_us))
+        self._timeline.after_us(
+            self._random.randint(0, takes_us), partial(self._work_happens, work, self._timeline.now_us + takes_us)
+        )
 
     def _work_happens(self, work: Work[Any], ends_us: int) -> None:
         def happen() -> None:
-            self._world.after_us(ends_us - self._world.now_us, partial(self._worked, work, _outcome(work)))
+            self._timeline.after_us(ends_us - self._timeline.now_us, partial(self._worked, work, _outcome(work)))
 
         self._guarded(happen)
 
@@ -311,7 +320,7 @@ class _Life:
 
     def _accept(self, end: End) -> None:
         peer = next(self._host.peers)
-        self._ends[peer], self._heard_ms[peer] = end, self._world.now
+        self._ends[peer], self._heard_ms[peer] = end, self._timeline.now
         end.on_data = partial(self._data, peer)
         end.on_closed = partial(self._lost, peer)
         self._guarded(lambda: self._core.connected(peer, end.remote, self._host.now()))
@@ -322,7 +331,7 @@ class _Life:
 
     def _data(self, peer: int, data: bytes) -> None:
         if self.alive and peer in self._ends:
-            self._heard_ms[peer] = self._world.now
+            self._heard_ms[peer] = self._timeline.now
             self._core.feed(peer, data)
             self._wake()
 

@@ -20,10 +20,10 @@ from halfmoon.client.core.produce.transaction_check import TransactionListener
 from halfmoon.client.settings import ClientSettings, ProducerSettings, PullSettings, PushSettings, TransactionSettings
 from halfmoon.effects import Op
 from halfmoon.model import Message, MessageQueue, SendResult
+from halfmoon.testing.cluster import Cluster
+from halfmoon.testing.driver import Answer, Driver, Task
 from halfmoon.wire.command import Command
 from halfmoon.wire.ids import UniqueIds, pack_ip
-from simulation.cluster import Cluster
-from simulation.drive import Answer, Driver, Task
 
 
 class SimClient:
@@ -31,8 +31,8 @@ class SimClient:
 
     def __init__(self, cluster: Cluster, settings: ClientSettings, name: str, *, clock: Callable[[], int] | None = None) -> None:
         self.name = name
-        self.instance = Instance(settings, f"{name}@1", cluster.world.split(f"client {name}"))
-        self.ids = UniqueIds(pack_ip(f"10.0.2.{len(cluster.client_hosts) + 1}"), 1, cluster.world.split(f"ids {name}"))
+        self.instance = Instance(settings, f"{name}@1", cluster.timeline.split(f"client {name}"))
+        self.ids = UniqueIds(pack_ip(f"10.0.2.{len(cluster.client_hosts) + 1}"), 1, cluster.timeline.split(f"ids {name}"))
         self.driver: Driver = cluster.driver(
             name, handler=self._asked, opened=self.instance.connected, lost=self.instance.disconnected, clock=clock
         )
@@ -136,7 +136,7 @@ class SimPushConsumer(SimConsumer[PushConsumerCore]):
         offsets = make_offsets(self.instance.wire(settings.group), self.instance.routes, settings.request_timeout_ms)
         core = push_core(settings, self.instance, offsets, self.ids)
         core.on_message(listener)
-        self.begin(core, topic, expression, cluster.world.now)
+        self.begin(core, topic, expression, cluster.timeline.now)
 
     def assignment(self) -> list[MessageQueue]:
         """Return the queues that are this consumer's now, sorted."""
@@ -153,7 +153,7 @@ class SimPullConsumer(SimConsumer[PullConsumerCore]):
         settings = PullSettings(**{"group": "C_test", "nameserver": nameservers(cluster), **values})
         super().__init__(cluster, settings, name)
         offsets = make_offsets(self.instance.wire(settings.group), self.instance.routes, settings.request_timeout_ms)
-        self.begin(make_core(settings, self.instance, offsets), topic, expression, cluster.world.now)
+        self.begin(make_core(settings, self.instance, offsets), topic, expression, cluster.timeline.now)
 
 
 def nameservers(cluster: Cluster) -> str:
