@@ -214,7 +214,7 @@ def _show(result: Measured, *, as_json: bool) -> None:
     else:
         say(f"{result.messages_per_second:,.0f} messages/s, {result.megabytes_per_second:,.1f} MB/s")
         what = "request"
-        if isinstance(result, Transactions) and result.half is not None:
+        if isinstance(result, TransactionMeasurement) and result.half is not None:
             what, half = "transaction", result.half
             say(f"{result.messages - result.rolled_back:,} committed, {result.rolled_back:,} rolled back")
             say(f"a half message took {half.p50_us:,} µs (p50), {half.p99_us:,} µs (p99), {half.max_us:,} µs (max)")
@@ -229,7 +229,7 @@ def _show(result: Measured, *, as_json: bool) -> None:
 # ---------------------------------------------------------------- transactions
 
 
-class Transactions(Measured):
+class TransactionMeasurement(Measured):
     """Measurement of transactions, each from the beginning of its half message until its decision is sent.
 
     ``half`` is of half messages alone. Nobody answers a decision.
@@ -266,7 +266,7 @@ def tx(
 
 async def _transact(
     settings: dict[str, Any], message: Message, connections: int, in_flight: int, seconds: float, *, local_s: float, rollback: int
-) -> Transactions:
+) -> TransactionMeasurement:
     def lost(_: object) -> LocalTransactionState:
         """Answer a check: the decision did not arrive."""
         return LocalTransactionState.ROLLBACK
@@ -280,7 +280,7 @@ async def _transact(
         until = time.perf_counter_ns() + int(seconds * 1e9)
         work = [_keep_transacting(p, message, until, whole, half, local_s, rollback) for p in producers for _ in range(in_flight)]
         rolled_back = sum(await asyncio.gather(*work))
-        return Transactions(**msgspec.structs.asdict(whole.measured()), rolled_back=rolled_back, half=half.measured())
+        return TransactionMeasurement(**msgspec.structs.asdict(whole.measured()), rolled_back=rolled_back, half=half.measured())
 
 
 async def _keep_transacting(

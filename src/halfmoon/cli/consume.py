@@ -9,7 +9,7 @@ from typing import Annotated
 
 import halfmoon
 from halfmoon.cli.shared.app import App, Option
-from halfmoon.cli.shared.bodies import Bodies
+from halfmoon.cli.shared.bodies import BodyBudget
 from halfmoon.cli.shared.lines import check_reader, say
 from halfmoon.cli.shared.options import LOCAL, Json, NameServer, Topic, duration_ms, time_ms
 from halfmoon.cli.shared.output import body_text, show_json
@@ -66,7 +66,7 @@ def consume(
     idle_ms = duration_ms(idle, "--idle", at_least="1ms")
     subscription(topic, expression, sql=sql)  # a wrong filter is refused before any server is asked
     check_topic(nameserver, topic)
-    bodies = Bodies()
+    bodies = BodyBudget()
     show: Show = (lambda message: show_json(bodies.facts(message))) if as_json else _show
     if group is None:
         shown = _browse(nameserver, topic, expression, sql, at, show, follow=follow)

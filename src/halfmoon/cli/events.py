@@ -56,7 +56,7 @@ Reload = Annotated[bool, Option("--reload", help="For development: start again w
 Log = Annotated[str, Option("--log", metavar="LEVEL", help="Log level (stderr): error, warning, info or debug.")]
 
 
-class Declarations(NamedTuple):
+class LoadedDeclarations(NamedTuple):
     """Declarations of modules and files. ``settings`` are those of consumer groups."""
 
     publishers: list[Publisher]
@@ -172,7 +172,7 @@ def schema(
         sys.stdout.write(yaml.safe_dump(made, sort_keys=False, allow_unicode=True))
 
 
-def declared(names: list[str], nameserver: str = "") -> Declarations:
+def declared(names: list[str], nameserver: str = "") -> LoadedDeclarations:
     """Return the declarations of modules and files; the current directory is importable.
 
     ``nameserver`` goes before what the files say. Raises UsageError, ModuleRefused.
@@ -184,7 +184,7 @@ def declared(names: list[str], nameserver: str = "") -> Declarations:
     modules = [module_named(name) for name in names if not name.endswith(FILES)]
     publishers = {id(value): value for module in modules for value in vars(module).values() if isinstance(value, Publisher)}
     from_files = _in_files(files, nameserver) if files else None
-    return Declarations(
+    return LoadedDeclarations(
         [*publishers.values(), *(from_files.publishers.values() if from_files else ())],
         handlers_of([*modules, *(from_files.consumers if from_files else ())]),  # a list: nothing is not everything
         from_files.consumer_settings if from_files else {},

@@ -8,7 +8,7 @@ import click
 
 import halfmoon
 from halfmoon.cli.shared.app import App, Argument, Option
-from halfmoon.cli.shared.bodies import Bodies
+from halfmoon.cli.shared.bodies import BodyBudget
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.options import LOCAL, Json, NameServer, Topic, time_ms
 from halfmoon.cli.shared.output import body_text, show_json, show_table
@@ -53,7 +53,7 @@ def get(
             message = admin.message_by_offset_id(msg_id) if topic is None else admin.message_by_id(topic, msg_id)
             _name_broker(admin, message)
     if as_json:
-        show_json(Bodies().facts(message))
+        show_json(BodyBudget().facts(message))
     else:
         _show_whole(message)
 
@@ -84,7 +84,7 @@ def find(
             by_key = admin.messages_by_key(topic, key, count_max=count, begin_ms=begin, end_ms=end)
             messages = [message for message in by_key if not tags or message.tag in tags]
     if as_json:
-        bodies = Bodies()
+        bodies = BodyBudget()
         show_json([bodies.facts(message) for message in messages])
     else:
         show_table("", ("stored", "queue", "offset", "tag", "keys", "id", "body"), map(_row, messages))

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from halfmoon.cli.console.child import ConsoleChild
 
 
-class Option(NamedTuple):
+class Flag(NamedTuple):
     """Option of a server: its flag, the name of its value (empty: a switch), its setting, its help."""
 
     flag: str
@@ -49,38 +49,36 @@ class Option(NamedTuple):
         return self.flag.strip("-").replace("-", "_")
 
 
-DATA = Option("--data", "DIR", None, "The data directory.", "~/.local/share/halfmoon")
-CONFIG = Option("--config", "FILE", None, "Settings: TOML, or a RocketMQ broker.conf.", many=True)
-HOST = Option("--host", "ADDRESS", None, "The address to listen on; anything but loopback requires --allow-remote.", "127.0.0.1")
-NAME_SERVER_PORT = Option("--nameserver-port", "PORT", "nameserver.port", "Port of the name server; 0 takes a free one.", "9876")
-BROKER_PORT = Option("--broker-port", "PORT", "broker.port", "Port of the broker; 0 takes a free one.", "10911")
-BROKER_NAME = Option("--broker-name", "NAME", "broker.name", "Name of the broker.", "broker-a")
-CLUSTER = Option("--cluster", "NAME", "broker.cluster", "Cluster of the broker.", "DefaultCluster")
-REGISTER_WITH = Option(
+DATA = Flag("--data", "DIR", None, "The data directory.", "~/.local/share/halfmoon")
+CONFIG = Flag("--config", "FILE", None, "Settings: TOML, or a RocketMQ broker.conf.", many=True)
+HOST = Flag("--host", "ADDRESS", None, "The address to listen on; anything but loopback requires --allow-remote.", "127.0.0.1")
+NAME_SERVER_PORT = Flag("--nameserver-port", "PORT", "nameserver.port", "Port of the name server; 0 takes a free one.", "9876")
+BROKER_PORT = Flag("--broker-port", "PORT", "broker.port", "Port of the broker; 0 takes a free one.", "10911")
+BROKER_NAME = Flag("--broker-name", "NAME", "broker.name", "Name of the broker.", "broker-a")
+CLUSTER = Flag("--cluster", "NAME", "broker.cluster", "Cluster of the broker.", "DefaultCluster")
+REGISTER_WITH = Flag(
     "--nameserver",
     "ADDRESSES",
     "broker.nameserver",
     "Name servers to register with, separated by ';' (for broker, also NAMESRV_ADDR).",
 )
-SET = Option("--set", "KEY=VALUE", None, "Any setting, by its name here or in RocketMQ's broker.conf; may be repeated.", many=True)
-ACL = Option("--acl", "FILE", None, "File of accounts (plain_acl.yml): take requests from these alone.")
-ALLOW_REMOTE = Option("--allow-remote", "", None, "Accept connections from other machines; requires --acl and TLS, or --insecure.")
-NAMES_REMOTE = Option("--allow-remote", "", None, "Accept connections from other machines; see register_secret for who registers.")
-INSECURE = Option("--insecure", "", None, "With --allow-remote: let every machine send, read and administer, without accounts.")
-BROKERS = Option(
-    "--brokers", "N", None, f"A cluster of N brokers, up to {BROKERS_MAX}, to try and test with; ports ten apart.", "1"
-)
-EPHEMERAL = Option(
+SET = Flag("--set", "KEY=VALUE", None, "Any setting, by its name here or in RocketMQ's broker.conf; may be repeated.", many=True)
+ACL = Flag("--acl", "FILE", None, "File of accounts (plain_acl.yml): take requests from these alone.")
+ALLOW_REMOTE = Flag("--allow-remote", "", None, "Accept connections from other machines; requires --acl and TLS, or --insecure.")
+NAMES_REMOTE = Flag("--allow-remote", "", None, "Accept connections from other machines; see register_secret for who registers.")
+INSECURE = Flag("--insecure", "", None, "With --allow-remote: let every machine send, read and administer, without accounts.")
+BROKERS = Flag("--brokers", "N", None, f"A cluster of N brokers, up to {BROKERS_MAX}, to try and test with; ports ten apart.", "1")
+EPHEMERAL = Flag(
     "--ephemeral", "", None, "For tests: free ports, small files in a directory that goes at the end, ready line as JSON."
 )
-UNTIL_EOF = Option("--until-eof", "", None, "Stop when standard input ends, as a pipe does when the process at its other end dies.")
-HTTP_PORT = Option(
+UNTIL_EOF = Flag("--until-eof", "", None, "Stop when standard input ends, as a pipe does when the process at its other end dies.")
+HTTP_PORT = Flag(
     "--http-port", "PORT", "http.http_port", "Port for monitoring: /metrics, /healthz and /readyz; 0 takes a free one."
 )
-CONSOLE = Option("--console", "", None, "Run the console beside it, in a process of its own, on loopback (console.md).")
-CONSOLE_PORT = Option("--console-port", "PORT", None, "Port of the console; 0 takes a free one.", "8480")
-LOG = Option("--log", "LEVEL", None, "Log level (stderr): error, warning, info or debug.", "warning")
-JSON = Option("--json", "", None, "Print the ready line as JSON.")
+CONSOLE = Flag("--console", "", None, "Run the console beside it, in a process of its own, on loopback (console.md).")
+CONSOLE_PORT = Flag("--console-port", "PORT", None, "Port of the console; 0 takes a free one.", "8480")
+LOG = Flag("--log", "LEVEL", None, "Log level (stderr): error, warning, info or debug.", "warning")
+JSON = Flag("--json", "", None, "Print the ready line as JSON.")
 
 OPTIONS = {
     "serve": (
@@ -136,7 +134,7 @@ def run_server(name: str, arguments: Sequence[str]) -> int | None:
     return None if values is None else serve(name, values)
 
 
-def read_options(options: Sequence[Option], arguments: Sequence[str]) -> dict[str, Any] | None:
+def read_options(options: Sequence[Flag], arguments: Sequence[str]) -> dict[str, Any] | None:
     """Return the values of ``--flag value``, ``--flag=value`` and switches by name; None for anything else."""
     known = {option.flag: option for option in options}
     values: dict[str, Any] = {option.name: [] if option.many else None if option.metavar else False for option in options}

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from halfmoon.client.admin import AdminSettings
-from halfmoon.console.server import Place, first_user, serve
+from halfmoon.console.server import ConsoleAddress, first_user, serve
 from halfmoon.errors import HalfmoonError, UsageError
 from halfmoon.logs import to_stderr
 from halfmoon.model import split_address
@@ -46,7 +46,7 @@ def main() -> int:
 
     try:
         cluster = with_server_name(AdminSettings(**asked["cluster"]))
-        asyncio.run(serve(Place(socket.socket(fileno=asked["listening"])), data, cluster, ready, parent=INPUT))
+        asyncio.run(serve(ConsoleAddress(socket.socket(fileno=asked["listening"])), data, cluster, ready, parent=INPUT))
     except HalfmoonError as exc:
         log.error("%s", exc)
         return 2 if isinstance(exc, UsageError) else 1

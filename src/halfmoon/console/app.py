@@ -20,7 +20,7 @@ from starlette.types import Receive, Scope, Send
 
 from halfmoon.console.access.audit import UNKNOWN
 from halfmoon.console.access.sessions import RUNNING
-from halfmoon.console.forms import Refused, read_form
+from halfmoon.console.forms import RequestRefused, read_form
 from halfmoon.console.page import Asked, Change, Done, Page, Services
 from halfmoon.console.render import STATIC, Renderer
 from halfmoon.console.signing_in import SigningIn, inside
@@ -99,13 +99,15 @@ class Console:
         answer = self._answers.get((method, scope["path"]), self._unknown)
         try:
             if not self.services.shows_certificate and not is_own_host(request.headers.get("host", ""), self._names):
-                raise Refused("This is not the console's address: name it with --behind-proxy.", HTTPStatus.MISDIRECTED_REQUEST)
+                raise RequestRefused(
+                    "This is not the console's address: name it with --behind-proxy.", HTTPStatus.MISDIRECTED_REQUEST
+                )
             response = await answer(request)
         except HalfmoonError as exc:
             response = self._failed(request, exc)
         except Exception:
             log.exception("console: %s %s failed", request.method, request.url.path)
-            mistake = Refused("Internal error; see the console's log.", HTTPStatus.INTERNAL_SERVER_ERROR)
+            mistake = RequestRefused("Internal error; see the console's log.", HTTPStatus.INTERNAL_SERVER_ERROR)
             response = self._failed(request, mistake)
         response.headers.update(HEADERS)
         if self.services.secure:
@@ -117,7 +119,7 @@ class Console:
         return FileResponse(path, headers={"Cache-Control": "public, max-age=31536000, immutable"})
 
     async def _unknown(self, _request: Request) -> Response:
-        raise Refused("There is no such page.", HTTPStatus.NOT_FOUND)
+        raise RequestRefused("There is no such page.", HTTPStatus.NOT_FOUND)
 
     async def _show(self, page: Page, request: Request) -> Response:
         """Answer a page with its facts, as JSON or in its template."""
@@ -138,14 +140,14 @@ class Console:
         visitor, form_id = self._visitor(request, operators=True), form.pop("once", "")  # a form may take minutes to arrive
         if before := visitor.session.begin(form_id):
             said = "This form is being carried out." if before == RUNNING else f"This form was sent before; {before}"
-            raise Refused(said, HTTPStatus.CONFLICT)
+            raise RequestRefused(said, HTTPStatus.CONFLICT)
         said = "it is not known whether it was carried out: internal error"
         try:
             done = await self._recorded(change, form, visitor)
             said, visitor.session.notice = f"it was carried out once. {done.said}", done.said
         except (ConnectionLost, RequestTimeout) as exc:
             said = f"it is not known whether it was carried out: {text_of(exc)}"
-            raise Refused(said, HTTPStatus.BAD_GATEWAY) from exc
+            raise RequestRefused(said, HTTPStatus.BAD_GATEWAY) from exc
         except HalfmoonError as exc:
             said = f"it failed: {text_of(exc)}"
             raise
@@ -174,18 +176,18 @@ class Console:
             await to_thread(audit.end, entry, outcome)
 
     def _visitor(self, request: Request, *, operators: bool, renews: bool = True) -> Visitor:
-        """Return the user of a request. Raises Refused: nobody is logged in, or only ``operators`` may."""
+        """Return the user of a request. Raises RequestRefused: nobody is logged in, or only ``operators`` may."""
         visitor = visitor_of(self.services, request, renews=renews)
         if operators and visitor.user.role != "operator":
             text = f"{visitor.user.name} is a viewer: only operators may change anything."
-            raise Refused(text if request.method == "POST" else "Only operators may see this.", HTTPStatus.FORBIDDEN)
+            raise RequestRefused(text if request.method == "POST" else "Only operators may see this.", HTTPStatus.FORBIDDEN)
         return visitor
 
     def _failed(self, request: Request, error: HalfmoonError) -> Response:
         if isinstance(error, SettingError):
             _log_once(str(error))
         known = next(status for kind, status in STATUSES.items() if isinstance(error, kind))
-        status = error.status if isinstance(error, Refused) else known
+        status = error.status if isinstance(error, RequestRefused) else known
         facts = {"error": escaped(text_of(error)), "kind": type(error).__name__, "status": status.value}
         if _wants_json(request):
             return Response(self.renderer.json(facts), status, media_type="application/json")

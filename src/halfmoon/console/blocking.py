@@ -22,7 +22,7 @@ NAMED_MAX = 5
 REBALANCE = "Wait 20 s: members share queues out anew. If it stays, "
 
 
-class Known(msgspec.Struct):
+class GroupFacts(msgspec.Struct):
     """Facts about a group. ``members`` are client ids, ``infos`` how they are, or the error of one that does not say.
 
     ``unreadable``: topics and brokers that give them out to nobody; ``disabled``: brokers at which the group may not consume.
@@ -63,7 +63,7 @@ class Finding(msgspec.Struct):
     offset: int = -1
 
 
-def findings(known: Known, now_ms: int) -> list[Finding]:
+def findings(known: GroupFacts, now_ms: int) -> list[Finding]:
     """Return the findings about a group, those that block it first."""
     return sorted([*_state(known), *_sharing(known), *_members(known, now_ms)], key=lambda finding: not finding.blocks)
 
@@ -79,7 +79,7 @@ def started_ms(info: Any) -> int:
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 16 else 0
 
 
-def _state(known: Known) -> Iterator[Finding]:
+def _state(known: GroupFacts) -> Iterator[Finding]:
     for broker in known.disabled:
         do = "Find out who switched it off, then switch it on (mqadmin updateSubGroup -s true)."
         yield Finding(f"Broker {broker} does not let this group consume: consumeEnable is false.", do)
@@ -109,7 +109,7 @@ def _state(known: Known) -> Iterator[Finding]:
             yield Finding(f"{what}.", do, blocks=False)
 
 
-def _sharing(known: Known) -> Iterator[Finding]:
+def _sharing(known: GroupFacts) -> Iterator[Finding]:
     """Yield findings on members with different subscriptions, and on queues without a member (members that pop hold none)."""
     answers, wanted = known.answers(), dict[tuple[str, ...], list[str]]()
     for member, info in answers.items():
@@ -126,7 +126,7 @@ def _sharing(known: Known) -> Iterator[Finding]:
             yield Finding(f"No member holds {_queues(unheld)}, where {_wait(known.lag(unheld))}.", do)
 
 
-def _members(known: Known, now_ms: int) -> Iterator[Finding]:
+def _members(known: GroupFacts, now_ms: int) -> Iterator[Finding]:
     for member, info in known.infos.items():
         if isinstance(info, HalfmoonError):
             do = "Look at its process and its log. Clients of some languages never answer this."

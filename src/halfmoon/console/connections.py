@@ -15,7 +15,7 @@ REQUEST_S = 300.0
 """How long a request may take, its body and the answer included: some 14 KB a second for the largest body."""
 
 
-class Connection(H11Protocol):
+class BrowserConnection(H11Protocol):
     """Connection of a browser.
 
     If all are taken, the one that has waited longest for a request, or for the rest of one, is closed for a new one: nobody keeps
@@ -41,7 +41,7 @@ class Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn says it
         """Accept the connection, close another for it if there are too many, and wait for a request."""
         if len(self.connections) >= REQUESTS_MAX - 1:
-            waiting = [other for other in self.connections if isinstance(other, Connection) and other._is_waiting]
+            waiting = [other for other in self.connections if isinstance(other, BrowserConnection) and other._is_waiting]
             if waiting:
                 min(waiting, key=lambda other: other._since_s)._drop()
         self.transport = transport

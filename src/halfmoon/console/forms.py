@@ -24,7 +24,7 @@ FIELDS_MAX = 1000
 _DAMAGED = re.compile(rb"%(?![0-9A-Fa-f]{2})|[\r\n\x80-\xff]")
 
 
-class Refused(UsageError):
+class RequestRefused(UsageError):
     """A request is refused with an HTTP ``status``, such as a form from a page of another site."""
 
     def __init__(self, text: str, status: HTTPStatus) -> None:
@@ -36,29 +36,29 @@ async def read_form(request: Request, csrf: str, host: str = "", *, is_small: bo
     """Read a form and check that a page of this session has sent it. ``host``: the console's own where a proxy stands before it.
 
     Of a name that stands there several times, such as a box of each row, all values are returned, a line each. ``is_small``: it has
-    16 KiB at most, and 10 seconds. Raises Refused.
+    16 KiB at most, and 10 seconds. Raises RequestRefused.
     """
     origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site", "same-origin")
     is_own = origin is None or origin.partition("://")[2] == (host or request.headers.get("host", ""))
     if site not in ("same-origin", "none") or not is_own:
-        raise Refused("another site has sent this form", HTTPStatus.FORBIDDEN)
+        raise RequestRefused("another site has sent this form", HTTPStatus.FORBIDDEN)
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/x-www-form-urlencoded":
-        raise Refused("the request is not a form", HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
+        raise RequestRefused("the request is not a form", HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
     body, bytes_max = bytearray(), SMALL_BYTES_MAX if is_small else FORM_BYTES_MAX
     try:
         async with asyncio.timeout(SMALL_S if is_small else None):
             async for chunk in request.stream():
                 body += chunk
                 if len(body) > bytes_max:
-                    raise Refused(f"the form is larger than {bytes_max:,} bytes", HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+                    raise RequestRefused(f"the form is larger than {bytes_max:,} bytes", HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
     except (TimeoutError, ClientDisconnect):
-        raise Refused("the form did not arrive whole", HTTPStatus.REQUEST_TIMEOUT) from None
+        raise RequestRefused("the form did not arrive whole", HTTPStatus.REQUEST_TIMEOUT) from None
     try:
         form = _fields(body)
     except ValueError:
-        raise Refused("the form is damaged, or has too many fields", HTTPStatus.BAD_REQUEST) from None
+        raise RequestRefused("the form is damaged, or has too many fields", HTTPStatus.BAD_REQUEST) from None
     if not hmac.compare_digest(form.pop("csrf", "").encode(), csrf.encode()):
-        raise Refused("this form belongs to another session: open the page again", HTTPStatus.FORBIDDEN)
+        raise RequestRefused("this form belongs to another session: open the page again", HTTPStatus.FORBIDDEN)
     return form
 
 

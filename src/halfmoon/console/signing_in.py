@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from halfmoon.console.access.users import User
-from halfmoon.console.forms import Refused, read_form
+from halfmoon.console.forms import RequestRefused, read_form
 from halfmoon.console.page import Services
 from halfmoon.console.render import Renderer, at
 from halfmoon.console.visitors import Visitor, address_of, cookie_name, found, visitor_of
@@ -40,7 +40,7 @@ class SigningIn:
         services, address = self._services, address_of(self._services, request)
         try:
             user = await self._check(name, password, address, "wrong name or password")
-        except Refused as exc:
+        except RequestRefused as exc:
             return self._login_form(request, then, exc)
         services.attempts.succeeded(name, address)
         await to_thread(services.audit.note, name, address, "login", {})
@@ -90,19 +90,19 @@ class SigningIn:
         return response
 
     async def _check(self, name: str, password: str, address: str, wrong: str) -> User:
-        """Return the user with this password. Raises Refused: it is ``wrong``, or the name is locked out."""
+        """Return the user with this password. Raises RequestRefused: it is ``wrong``, or the name is locked out."""
         services = self._services
         async with self._hashing:
             if wait_ms := services.attempts.refused_ms(name, address):
-                raise Refused(f"too many wrong passwords: try again in {span_text(wait_ms)}", HTTPStatus.TOO_MANY_REQUESTS)
+                raise RequestRefused(f"too many wrong passwords: try again in {span_text(wait_ms)}", HTTPStatus.TOO_MANY_REQUESTS)
             user = await to_thread(services.users.check, name, password)
             if user is None:
                 known, locked_ms = services.users.get(name), services.attempts.failed(name, address)
                 await to_thread(services.audit.login_failed, name if known else "", address, locked_ms)
-                raise Refused(wrong, HTTPStatus.FORBIDDEN)
+                raise RequestRefused(wrong, HTTPStatus.FORBIDDEN)
         return user
 
-    def _login_form(self, request: Request, then: str, refused: Refused | None = None) -> Response:
+    def _login_form(self, request: Request, then: str, refused: RequestRefused | None = None) -> Response:
         token = request.cookies.get(self._form_cookie(request), "")
         if len(token) != 43:
             token = secrets.token_urlsafe(32)

@@ -9,7 +9,7 @@ from starlette.requests import Request
 
 from halfmoon.console.access.sessions import Session
 from halfmoon.console.access.users import User
-from halfmoon.console.forms import Refused
+from halfmoon.console.forms import RequestRefused
 from halfmoon.console.page import Services
 
 
@@ -34,11 +34,11 @@ def cookie_name(services: Services, request: Request) -> str:
 def visitor_of(services: Services, request: Request, *, renews: bool = True, one_time: bool = False) -> Visitor:
     """Return the visitor.
 
-    Raises Refused: nobody is logged in, or, but for ``one_time``, the user has to choose a password first.
+    Raises RequestRefused: nobody is logged in, or, but for ``one_time``, the user has to choose a password first.
     """
     visitor = found(services, request, renews=renews)
     if visitor is None or (visitor.user.must_change and not one_time):
-        raise Refused("log in first", HTTPStatus.UNAUTHORIZED)
+        raise RequestRefused("log in first", HTTPStatus.UNAUTHORIZED)
     return visitor
 
 

@@ -27,7 +27,7 @@ OfBroker = Annotated[str | None, Option("--broker", metavar="BROKER", help="Only
 COLUMNS = ("setting", "value", "default", "set", "reason")
 
 
-class Server(NamedTuple):
+class AskedServer(NamedTuple):
     """Server that a command asks. A name server's name is its address."""
 
     name: str
@@ -108,7 +108,7 @@ def set_(
         raise click.exceptions.Exit(1)
 
 
-def _change(admin: halfmoon.Admin, of: str, server: Server, values: dict[str, str]) -> dict[str, Any]:
+def _change(admin: halfmoon.Admin, of: str, server: AskedServer, values: dict[str, str]) -> dict[str, Any]:
     """Change settings of one server; return their values as it answers afterwards."""
     facts: dict[str, Any] = {"server": server.name, "address": server.address, "changed": {}, "without_effect": {}, "error": None}
     try:
@@ -122,20 +122,20 @@ def _change(admin: halfmoon.Admin, of: str, server: Server, values: dict[str, st
     return {**facts, "changed": changed, "without_effect": without}
 
 
-def _servers(admin: halfmoon.Admin, of: str, nameserver: str, broker: str | None, cluster: str | None) -> list[Server]:
+def _servers(admin: halfmoon.Admin, of: str, nameserver: str, broker: str | None, cluster: str | None) -> list[AskedServer]:
     """Return the servers that a command asks: name servers, or masters. Raises UsageError if there are none."""
     if of == "nameserver":
-        return [Server(address, address) for address in split_addresses(nameserver)]
+        return [AskedServer(address, address) for address in split_addresses(nameserver)]
     info = admin.cluster()
     names = sorted(info.broker_addr_table if cluster is None else info.cluster_addr_table.get(cluster, []))
-    servers = [Server(name, address) for name in names if (address := info.broker_addr_table[name].broker_addrs.get(0))]
+    servers = [AskedServer(name, address) for name in names if (address := info.broker_addr_table[name].broker_addrs.get(0))]
     chosen = [server for server in servers if broker is None or broker in server]
     if not chosen:
         raise UsageError(f"there is no such broker; known: {', '.join(server.name for server in servers) or 'none'}")
     return chosen
 
 
-def _read(admin: halfmoon.Admin, of: str, server: Server) -> dict[str, str]:
+def _read(admin: halfmoon.Admin, of: str, server: AskedServer) -> dict[str, str]:
     return (admin.broker_config if of == "broker" else admin.name_server_config)(server.address)
 
 

@@ -80,7 +80,7 @@ def console(
 def _run(
     listening: socket.socket, pair: tuple[str, str], public_url: str, directory: Path, nameserver: str, *, as_json: bool
 ) -> None:
-    from halfmoon.console.server import Place, first_user, serve
+    from halfmoon.console.server import ConsoleAddress, first_user, serve
 
     url, users = url_of(listening, secure=bool(pair[0])), directory / NAME
 
@@ -93,7 +93,9 @@ def _run(
         if not user_count:
             say(f"there are no users yet; this makes the first: {first_user(directory)}")
 
-    asyncio.run(serve(Place(listening, *pair, public_url), directory, halfmoon.AdminSettings(nameserver=nameserver), ready))
+    asyncio.run(
+        serve(ConsoleAddress(listening, *pair, public_url), directory, halfmoon.AdminSettings(nameserver=nameserver), ready)
+    )
 
 
 def public_url_of(text: str) -> str:

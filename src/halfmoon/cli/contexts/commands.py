@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import click
 import msgspec
 
-from halfmoon.cli.contexts.file import DEFAULT, Context, Contexts, change, read
+from halfmoon.cli.contexts.file import DEFAULT, ClusterContext, Contexts, change, read
 from halfmoon.cli.shared.app import App, Argument, Option
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.options import LOCAL, Json
@@ -42,7 +42,7 @@ def add(
     given = click.get_current_context().find_root().params
     credentials, ca, cert, key = (_absolute(given[option]) for option in ("credentials", "tls_ca", "tls_cert", "tls_key"))
     server_name, no_verify = given["tls_server_name"] or "", given["tls_no_verify"]
-    made = Context(nameserver, credentials, given["encrypted"], ca, cert, key, server_name, no_verify)
+    made = ClusterContext(nameserver, credentials, given["encrypted"], ca, cert, key, server_name, no_verify)
 
     def put(known: Contexts) -> None:
         if name in known.contexts and not replace:

@@ -25,7 +25,7 @@ FILE_BYTES_MAX = 1024 * 1024
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
-class Context(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class ClusterContext(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Context of a cluster. Empty fields are left to the variables; fields of TLS are the options of their names, in order."""
 
     nameserver: str
@@ -41,10 +41,10 @@ class Context(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 class Contexts(msgspec.Struct, forbid_unknown_fields=True):
     """All contexts by name, and the one in use."""
 
-    contexts: dict[str, Context] = {}
+    contexts: dict[str, ClusterContext] = {}
     in_use: str = DEFAULT
 
-    def named(self, name: str) -> Context | None:
+    def named(self, name: str) -> ClusterContext | None:
         """Return one context; None: the default one. Raises SettingError where there is none, with a name spelt alike."""
         if name != DEFAULT and name not in self.contexts:
             near = get_close_matches(name, self.contexts, 1)

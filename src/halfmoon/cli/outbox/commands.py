@@ -60,7 +60,7 @@ def _ids(which: str) -> Any:
     return Argument(metavar="[EVENT]...", help=f"Ids of {which}.")
 
 
-class State(StrEnum):
+class RowState(StrEnum):
     """States of a row, for ``--state``."""
 
     WAITING = "waiting"
@@ -146,7 +146,7 @@ def status(database: Database = "", schemas: Schemas = None, as_json: Json = Fal
 
 @app.command("list", finds=True)
 def list_(
-    state: Annotated[State | None, Option("--state", help="Only rows in this state.")] = None,
+    state: Annotated[RowState | None, Option("--state", help="Only rows in this state.")] = None,
     failed: Annotated[bool, Option("--failed", help="Only failed events.")] = False,
     topic: OneTopic = None,
     limit: Limit = 100,
@@ -158,7 +158,7 @@ def list_(
 
     Example: halfmoon outbox list --failed
     """
-    if failed and state not in (None, State.FAILED):
+    if failed and state not in (None, RowState.FAILED):
         raise click.BadParameter("give --failed or --state, not both")
     word = "failed" if failed else state and state.value
     with _opened(database, schema) as provider:

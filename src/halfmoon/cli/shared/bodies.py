@@ -14,7 +14,7 @@ FOR_EACH_BYTE = 32
 BODY_BYTES_MAX = 4 * FRAME_BYTES_MAX
 
 
-class Bodies:
+class BodyBudget:
     """Budget for the bodies that one command writes: 16 MiB in all, plus 32 times their stored size.
 
     A body beyond that is left out.

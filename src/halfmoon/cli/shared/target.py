@@ -14,7 +14,7 @@ from typing import Annotated, Any, NamedTuple
 import click
 import msgspec
 
-from halfmoon.cli.contexts.file import DEFAULT, Context, read
+from halfmoon.cli.contexts.file import DEFAULT, ClusterContext, read
 from halfmoon.cli.shared.app import Option, given_on_the_command_line
 from halfmoon.cli.shared.lines import say
 
@@ -30,22 +30,22 @@ CHANGING = frozenset({
 """Commands that change a cluster. They name the context that they act on, to standard error, unless it is the default."""
 
 
-class Chosen(NamedTuple):
+class ChosenContext(NamedTuple):
     """Context, with the source of the choice; None: the default one."""
 
     name: str
     by: str
-    context: Context | None
+    context: ClusterContext | None
 
 
-def chosen(option: str | None) -> Chosen:
+def chosen(option: str | None) -> ChosenContext:
     """Return the context that an option names, else the variable, else the one in use. Raises SettingError for an unknown one."""
     if name := option or os.environ.get(VARIABLE, ""):
-        return Chosen(name, "--context" if option else VARIABLE, None if name == DEFAULT else read().named(name))
+        return ChosenContext(name, "--context" if option else VARIABLE, None if name == DEFAULT else read().named(name))
     if os.environ.get("NAMESRV_ADDR"):
-        return Chosen(DEFAULT, "NAMESRV_ADDR", None)
+        return ChosenContext(DEFAULT, "NAMESRV_ADDR", None)
     found = read()
-    return Chosen(found.in_use, IN_USE, found.named(found.in_use))
+    return ChosenContext(found.in_use, IN_USE, found.named(found.in_use))
 
 
 def name_servers(context: click.Context, param: click.Parameter, value: str) -> str:
@@ -68,7 +68,7 @@ def name_servers(context: click.Context, param: click.Parameter, value: str) -> 
     return found.context.nameserver
 
 
-def enter(found: Chosen, options: Mapping[str, Any]) -> Callable[[], None]:
+def enter(found: ChosenContext, options: Mapping[str, Any]) -> Callable[[], None]:
     """Have the clients of this process sign and encrypt as a context says, unless options do; return a function that undoes that.
 
     Variables precede the context in use.

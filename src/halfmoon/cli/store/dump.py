@@ -13,7 +13,7 @@ import click
 
 from halfmoon import sql92
 from halfmoon.cli.shared.app import Argument, Option
-from halfmoon.cli.shared.bodies import Bodies
+from halfmoon.cli.shared.bodies import BodyBudget
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.options import Json, time_ms
 from halfmoon.cli.shared.output import report, show_json
@@ -117,7 +117,7 @@ def _write(found: Found, arrow: Path | None) -> tuple[int, bool]:
     """Write messages; return how many, and whether something was damaged. Stops when the reader of standard output does."""
     damaged: list[DamagedRange] = []
     messages = _without_damage(found, damaged)
-    count, bodies = 0, Bodies()
+    count, bodies = 0, BodyBudget()
     try:
         if arrow is None:
             for count, message in enumerate(messages, 1):  # noqa: B007
@@ -131,7 +131,7 @@ def _write(found: Found, arrow: Path | None) -> tuple[int, bool]:
     return count, bool(damaged)
 
 
-def _write_arrow(messages: Iterator[StoredMessage], arrow: Path, bodies: Bodies) -> int:
+def _write_arrow(messages: Iterator[StoredMessage], arrow: Path, bodies: BodyBudget) -> int:
     try:
         from halfmoon.cli.store.arrow import write_arrow
     except ImportError as exc:
@@ -139,8 +139,8 @@ def _write_arrow(messages: Iterator[StoredMessage], arrow: Path, bodies: Bodies)
     return write_arrow(messages, arrow, bodies.of)
 
 
-def dump_facts(message: StoredMessage, bodies: Bodies) -> dict[str, Any]:
-    """Return the facts of a message for a line of JSON: `Bodies.facts`, with ``body_encoding``, null for a left-out body."""
+def dump_facts(message: StoredMessage, bodies: BodyBudget) -> dict[str, Any]:
+    """Return the facts of a message for a line of JSON: `BodyBudget.facts`, with ``body_encoding``, null for a left-out body."""
     facts = bodies.facts(message)
     if facts.pop("body_hex", None) is None:
         facts["body_encoding"] = None if "body_left_out" in facts else "text"

@@ -41,7 +41,7 @@ class NotAudited(HalfmoonError):
     """The audit log cannot be written or read. A change without an entry is not made."""
 
 
-class Entry(msgspec.Struct, frozen=True):
+class AuditEntry(msgspec.Struct, frozen=True):
     """Entry of one change, login or refusal.
 
     ``outcome`` is "begun", "done: ...", "failed: ..." or "not known: ..."; times are ms since the epoch. ``times``: how many failed
@@ -120,7 +120,7 @@ class Audit:
                 counted = "UPDATE audit SET times = times + 1, user = '', address = ?, outcome = ? WHERE id = ?"
                 database.execute(counted, [OTHERS, outcome, before[-1]])
 
-    def read(self, count: int, before: int = 2**63 - 1) -> list[Entry]:
+    def read(self, count: int, before: int = 2**63 - 1) -> list[AuditEntry]:
         """Return the newest entries first, of those before an id. Raises NotAudited."""
         with self._opened() as database:
             rows = database.execute("SELECT * FROM audit WHERE id < ? ORDER BY id DESC LIMIT ?", [before, count])
@@ -138,8 +138,8 @@ class Audit:
             _forget(database, self._now_ms() - KEPT_MS, entry_id)
         return entry_id
 
-    def _entry(self, row: dict[str, Any]) -> Entry:
-        entry: Entry = convert({**row, "fields": msgspec.json.decode(row["fields"])}, Entry)
+    def _entry(self, row: dict[str, Any]) -> AuditEntry:
+        entry: AuditEntry = convert({**row, "fields": msgspec.json.decode(row["fields"])}, AuditEntry)
         is_over = entry.outcome == BEGUN and abs(self._now_ms() - entry.at_ms) >= RUNNING_MS
         return msgspec.structs.replace(entry, outcome=UNKNOWN) if is_over else entry
 

@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import asdict
 
 from halfmoon.client.admin import AsyncAdmin
-from halfmoon.console.blocking import Known, findings, started_ms, subscriptions
+from halfmoon.console.blocking import GroupFacts, findings, started_ms, subscriptions
 from halfmoon.console.page import Asked, Change, Done, Facts, Page
 from halfmoon.console.pages.topics import gathered
 from halfmoon.console.render import at
@@ -46,7 +46,7 @@ async def groups(asked: Asked) -> Facts:
     }
 
 
-def _row(now_ms: int, name: str, known: Known | HalfmoonError) -> Facts:
+def _row(now_ms: int, name: str, known: GroupFacts | HalfmoonError) -> Facts:
     if isinstance(known, HalfmoonError):
         return {"name": name, "error": str(known)}
     last = [one.last_timestamp for queue, one in known.queues.items() if known.lag([queue]) and one.last_timestamp > 0]
@@ -71,7 +71,7 @@ async def group(asked: Asked) -> Facts:
     }  # fmt: skip
 
 
-async def _look_closer(admin: AsyncAdmin, name: str, known: Known) -> None:
+async def _look_closer(admin: AsyncAdmin, name: str, known: GroupFacts) -> None:
     """Add conditions that keep messages from all members, and the number of dead letters. Raises GroupNotFound."""
     brokers = sorted((await admin.cluster()).broker_addr_table.items())
     tables = [(broker, await admin.group_configs(data.broker_addrs[0])) for broker, data in brokers if 0 in data.broker_addrs]
@@ -87,7 +87,7 @@ async def _look_closer(admin: AsyncAdmin, name: str, known: Known) -> None:
         known.dead_letters = sum(max(0, end.max_offset) - max(0, end.min_offset) for end in ends)
 
 
-def _member(client: Any, known: Known) -> Facts:
+def _member(client: Any, known: GroupFacts) -> Facts:
     facts, info = asdict(client), known.answers().get(client.client_id)
     if info is None:
         return {**facts, "since_ms": 0, "subscriptions": [], "queues": None, "in_process": None}
@@ -95,9 +95,9 @@ def _member(client: Any, known: Known) -> Facts:
     return {**facts, "since_ms": started_ms(info), "subscriptions": subscriptions(info), "queues": queues, "in_process": cached}
 
 
-async def _known(admin: AsyncAdmin, name: str, members_max: int, *, row: bool = False) -> Known:
+async def _known(admin: AsyncAdmin, name: str, members_max: int, *, row: bool = False) -> GroupFacts:
     """Ask brokers for a group, and its members for their state; for a row only the members of a group that is behind."""
-    known = Known()
+    known = GroupFacts()
 
     async def info(member: str) -> Any:
         try:

@@ -19,7 +19,7 @@ FIXED = re.compile(r"broker(Cluster)?Name|brokerId|brokerIP\d|\w*[lL]istenPort|\
 """Settings that Apache's servers read once, at their start: they take another value, and go on as before."""
 
 
-class Server(msgspec.Struct, frozen=True):
+class SettingsServer(msgspec.Struct, frozen=True):
     """Server of the cluster. ``kind`` is broker or nameserver, also the name of the field with its address."""
 
     kind: str
@@ -66,13 +66,15 @@ async def change(asked: Asked) -> Done:
     return Done(said, at("/settings", **{server.kind: server.address}))
 
 
-async def _servers(asked: Asked) -> tuple[list[Server], Server]:
+async def _servers(asked: Asked) -> tuple[list[SettingsServer], SettingsServer]:
     """Return all servers, and the requested one. Only servers of the cluster are asked, whatever address the query has."""
     table = sorted((await asked.admin.cluster()).broker_addr_table.items())
     servers = [
-        Server("broker", address, f"{name}/{id}") for name, data in table for id, address in sorted(data.broker_addrs.items())
+        SettingsServer("broker", address, f"{name}/{id}")
+        for name, data in table
+        for id, address in sorted(data.broker_addrs.items())
     ]
-    servers += [Server("nameserver", address, address) for address in name_servers(asked)]
+    servers += [SettingsServer("nameserver", address, address) for address in name_servers(asked)]
     wanted = {kind: address for kind in ("broker", "nameserver") if (address := asked.text(kind, ""))}
     for server in servers:
         if not wanted or wanted.get(server.kind) == server.address:
