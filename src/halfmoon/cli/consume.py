@@ -54,8 +54,8 @@ def consume(
 ) -> int:
     """Show the messages of a topic; with --follow, also new ones as they arrive.
 
-    Without --group, nothing is marked as consumed. Compressed bodies that take more than 16 MiB and 32 times what is stored are
-    left out of JSON, which says why.
+    Without --group, nothing is marked as consumed. Compressed bodies that unpack to more than 16 MiB and 32 times their stored
+    size are left out of JSON, with the reason.
 
     Example: halfmoon consume --topic orders --filter 'paid || refunded' --since 1h --follow
 
