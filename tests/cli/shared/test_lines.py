@@ -27,7 +27,7 @@ def ways_out(source: str) -> list[str]:
             found.append(ast.unparse(node))
         if isinstance(node, ast.Attribute) and (
             (node.attr in WAYS_OUT and ast.unparse(node.value) == "sys")
-            or ast.unparse(node) in ("click.echo", "typer.secho", "click.echo", "click.secho", "os.write", "console().print")
+            or ast.unparse(node) in ("click.echo", "click.secho", "os.write", "console().print")
         ):
             found.append(ast.unparse(node))
     return found

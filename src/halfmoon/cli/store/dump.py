@@ -7,7 +7,7 @@ import sys
 from base64 import b64encode
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 
@@ -21,11 +21,13 @@ from halfmoon.cli.shared.reading import FIRST, check_topic, read, starts_and_end
 from halfmoon.errors import StoreError
 from halfmoon.hot import property_of
 from halfmoon.model import StoredMessage, subscription
-from halfmoon.programs.dump import DamagedRange, Wanted, stored_messages
 from halfmoon.shown.names import is_users_topic
 from halfmoon.shown.texts import TIME_FORMS
 
-Found = Iterator[StoredMessage | DamagedRange]
+if TYPE_CHECKING:
+    from halfmoon.programs.dump import DamagedRange, Wanted
+
+    Found = Iterator[StoredMessage | DamagedRange]
 
 
 def dump(
@@ -58,6 +60,8 @@ def dump(
     begin_ms, end_ms = time_ms(begin) if begin else 0, time_ms(end) if end else None
     wanted = _wanted(topic, expression, sql, everything=everything)
     if directory is not None:
+        from halfmoon.programs.dump import stored_messages
+
         found: Found = stored_messages(directory, begin_ms, end_ms, wanted)
     else:
         found = _online(nameserver or "", topic or "", begin_ms, end_ms, expression, sql)
@@ -105,12 +109,12 @@ def _online(nameserver: str, topic: str, begin_ms: int, end_ms: int | None, expr
 def _without_damage(found: Found, damaged: list[DamagedRange]) -> Iterator[StoredMessage]:
     """Yield the messages, and name each damaged range."""
     for each in found:
-        if isinstance(each, DamagedRange):
+        if isinstance(each, StoredMessage):
+            yield each
+        else:
             damaged[:] = [each]
             end = each.physical_offset + each.size_bytes
             say(f"damaged: bytes {each.physical_offset} to {end} of the log hold no message: {each.reason}", error=True)
-        else:
-            yield each
 
 
 def _write(found: Found, arrow: Path | None) -> tuple[int, bool]:

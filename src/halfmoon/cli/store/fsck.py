@@ -42,10 +42,10 @@ def fsck(
 ) -> None:
     """Check every record of the log, and compare every index with it.
 
-    Exits with 1 and lists the problems if it finds any; with 2 if it cannot read the store to its end. Problems that the
-    files alone cannot decide are listed as unknown and not counted. Writes nothing without --repair. If the broker uses its own sizes of index files
-    (maxHashSlotNum, maxIndexNum), pass its settings: --config or --set. For a repair, which starts a broker, so with its
-    messageDelayLevel.
+    Exits with 1 and lists the problems if it finds any; with 2 if it cannot read the store to its end. Problems that the files
+    alone cannot decide are listed as unknown and not counted. Writes nothing without --repair. If the broker uses its own sizes
+    of index files (maxHashSlotNum, maxIndexNum), pass its settings: --config or --set. For a repair, which starts a broker, so
+    with its messageDelayLevel.
 
     With --repair it says what is wrong, what it will do and what is lost, asks, and mends: queues, the key index and the
     transaction index are rebuilt from the log, damaged tables are replaced by their older copy, and readers step over damaged parts
