@@ -21,7 +21,7 @@ from typing import Any
 
 from halfmoon.errors import UsageError
 from halfmoon.events.databases import sqlite
-from halfmoon.events.databases.database import Busy, Lent, Rows, Values, bound_ms
+from halfmoon.events.databases.database import Busy, Lent, Rows, Values, bounding
 from halfmoon.events.databases.listening import CannotListen, ListeningConnection, blocking
 from halfmoon.events.databases.own_connections import OwnConnections
 from halfmoon.events.databases.provider import DatabaseProvider, mapped
@@ -99,12 +99,10 @@ class ProxyProvider(DatabaseProvider):
                 yield rows
             return
 
-        wait_ms = bound_ms(lock_wait_ms)
-
         def begin(connection: Any) -> None:
             self._learn(connection)
             rows = self._rows(connection, self._style(connection))
-            self._begin(rows, wait_ms, explicit=autocommits(connection, self.dialect))
+            self._begin(rows, lock_wait_ms, explicit=autocommits(connection, self.dialect))
 
         with ExitStack() as stack:
             with mapped():
@@ -156,17 +154,13 @@ class ProxyProvider(DatabaseProvider):
             raise TransactionEnded("the connection's transaction has ended: publish before its commit or rollback")
         return connection
 
-    def _begin(self, rows: DbapiRows, wait_ms: int, *, explicit: bool) -> None:
-        if self.dialect == "sqlite":
-            rows.all(f"PRAGMA busy_timeout = {wait_ms}")
-        elif self.dialect == "mysql":
-            wait_s = wait_ms // 1000  # MySQL takes 0 for 1
-            rows.run(f"SET innodb_lock_wait_timeout = {wait_s}, lock_wait_timeout = {wait_s}")
-            rows.run("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")  # the next one's: no old snapshot, no locked gaps
-        if explicit:
-            rows.run("BEGIN")
-        if self.dialect == "postgresql":
-            rows.run(f"SET LOCAL lock_timeout = {wait_ms}")
+    def _begin(self, rows: DbapiRows, lock_wait_ms: int | None, *, explicit: bool) -> None:
+        before, inside = bounding(self.dialect, lock_wait_ms)
+        # the level of the next transaction: no old snapshot, no locked gaps
+        level = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED" if self.dialect == "mysql" else ""
+        for statement in (before, level, "BEGIN" if explicit else "", inside):
+            if statement:
+                rows.run(statement)
 
     def _learn(self, connection: Any) -> None:
         self._dialect = self._dialect or dialect_of(connection)
