@@ -14,13 +14,13 @@ KEPT_MAX = 4
 """Idle connections of one database: questions, checks and a relay rarely need more at one time."""
 
 
-class _Connection(Protocol):
+class _Closable(Protocol):
     def rollback(self) -> None: ...
 
     def close(self) -> None: ...
 
 
-Connection = TypeVar("Connection", bound=_Connection)
+Connection = TypeVar("Connection", bound=_Closable)
 
 
 class OwnConnections(Generic[Connection]):

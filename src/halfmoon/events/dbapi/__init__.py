@@ -68,24 +68,19 @@ class ProxyProvider(DatabaseProvider):
 
     def _unused(self, after: int) -> list[Noticed]:
         handles = [session.handle for session in unused_sessions() if session.number > after]
-        own = [handle for handle in handles if isinstance(handle, Noticed) and handle._source is self]
-        return [connection for connection in own if self._has_transaction(connection)]
-
-    def _has_transaction(self, connection: Noticed) -> bool:
-        """Return whether the next statement of a connection is in a transaction."""
-        return not autocommits(connection._real, self.dialect) or bool(in_transaction(connection._real))
+        return [one for one in handles if isinstance(one, Noticed) and one.belongs_to(self) and one.has_next_transaction]
 
     def _begun(self, handle: Noticed) -> LocalTransaction:
         return handle.begun()
 
     def _of(self, handle: object) -> LocalTransaction:
-        if not isinstance(handle, Noticed) or handle._source is not self:
+        if not isinstance(handle, Noticed) or not handle.belongs_to(self):
             raise UsageError(
                 f"session= must be a connection from the provider's connection(), connect() or proxied(), not {handle!r:.80}"
             )
         if handle.local is not None:
             return handle.local
-        if handle._unused_session.used or not self._has_transaction(handle):
+        if not handle.unused or not handle.has_next_transaction:
             raise NoTransaction("the connection has no transaction: publish after its first statement and before its commit")
         return handle.begun()
 
@@ -230,7 +225,7 @@ class DbapiProvider(ProxyProvider):
     def rows(self, transaction: LocalTransaction) -> Rows:
         """Return what runs statements in the connection's own transaction."""
         connection = self._connection(transaction)
-        return self._rows(connection, self._style(connection._real))
+        return self._rows(connection, self._style(connection.driver_connection))
 
 
 def _execute(connection: ProxyConnection, statement: str) -> None:

@@ -20,7 +20,7 @@ from django.utils.connection import ConnectionDoesNotExist
 from halfmoon.errors import UsageError
 from halfmoon.events.databases.database import Busy, Lent, Refused, Values, bounding
 from halfmoon.events.databases.listening import CannotListen, ListeningConnection, blocking
-from halfmoon.events.databases.other_blocks import Block, find_blocks_with
+from halfmoon.events.databases.other_blocks import OpenBlock, find_blocks_with
 from halfmoon.events.databases.own_connections import OwnConnections
 from halfmoon.events.databases.provider import DatabaseProvider, mapped
 from halfmoon.events.dbapi import DbapiRows
@@ -228,13 +228,13 @@ def _provider(using: str) -> DjangoProvider:
     return made
 
 
-def _open_blocks() -> Iterator[Block]:
+def _open_blocks() -> Iterator[OpenBlock]:
     """Yield the blocks of `atomic` that are open in this thread, without those of Django's own TestCase."""
     if not settings.configured:
         return
     for connection in connections.all(initialized_only=True):
         if any(not getattr(block, "_from_testcase", False) for block in connection.atomic_blocks):
-            yield Block(connection.alias, f"transaction.atomic(using={connection.alias!r})")
+            yield OpenBlock(connection.alias, f"transaction.atomic(using={connection.alias!r})")
 
 
 find_blocks_with(_open_blocks)
