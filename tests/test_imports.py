@@ -130,6 +130,7 @@ LAZY = {
     ("halfmoon.cli.spark.commands", "halfmoon.cli.spark.lake"): "as above",
     ("halfmoon.cli.spark.maintenance", "halfmoon.cli.spark.tables"): "as above",
     ("halfmoon.cli.spark.commands", "halfmoon.spark.jobs.plots"): "matplotlib is an extra, and half a second",
+    ("halfmoon.cli.store.dump", "halfmoon.programs.dump"): "the store takes 150 ms that other commands of msg need not wait",
     ("halfmoon.cli.store.dump", "halfmoon.cli.store.arrow"): "pyarrow is an extra, and 100 ms that JSON lines need not wait",
     ("halfmoon.cli.main", "halfmoon.cli.servers"): "a server is ready sooner without what other commands need",
     ("halfmoon.cli.main", "halfmoon.cli.shared.command_group"): "as above",

@@ -149,7 +149,7 @@ def test_an_exception_without_a_text_of_its_own_stops_no_program_that_logs_it(us
         def __str__(self) -> str:
             raise RuntimeError("no text")
 
-    assert _shown(users_log, Mute())[-1].endswith("Mute: <its text cannot be had: RuntimeError>")
+    assert _shown(users_log, Mute())[-1].endswith("Mute: <its text is not available: RuntimeError>")
 
 
 def test_names_that_are_left_out_are_counted() -> None:

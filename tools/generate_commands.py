@@ -23,13 +23,13 @@ refused or found something, 2 wrong argument or setting. A list that is empty is
 
 Commands find the cluster through `--nameserver`, then `--context` and `HALFMOON_CONTEXT`, which name a
 [context](#halfmoon-context), then the variable `NAMESRV_ADDR`, then the context in use, then 127.0.0.1:9876; any RocketMQ cluster
-works. `--credentials FILE` signs what a command asks ([access.md](access.md)); `--tls` and the options beside it in
-`halfmoon --help` [encrypt](tls.md) its connections. These stand at any place in a command. `halfmoon completion` has shells
-complete commands, topics, groups and contexts.
+works. `--credentials FILE` signs requests ([access.md](access.md)); `--tls` and the options beside it in `halfmoon --help`
+[encrypt](tls.md) connections. These options may stand at any place in a command. `halfmoon completion` prints a script with which
+shells complete commands, topics, groups and contexts.
 
 A topic and a group may be a word or an option: `halfmoon consume orders` is `halfmoon consume --topic orders`. A duration has a
-unit: `500ms`, `10s`, `5m`, `2h`, `3d`. A time is a duration back from now, ISO 8601, or milliseconds since the epoch. What cannot
-be undone is confirmed; `--yes` does that, and is required where standard input is no terminal. Tables never shorten ids, keys,
+unit: `500ms`, `10s`, `5m`, `2h`, `3d`. A time is a duration back from now, ISO 8601, or milliseconds since the epoch. Commands
+that cannot be undone ask for confirmation; `--yes` gives it, and is required if standard input is not a terminal. Tables never shorten ids, keys,
 topics and groups: on a narrow terminal other columns are left out, and a line says which.
 
 Servers take `--config FILE` (TOML, or a RocketMQ `broker.conf`; also from the variable `HALFMOON_CONFIG`) and `--set KEY=VALUE`;

@@ -121,7 +121,7 @@ class Service:
 
     @property
     def _connection(self) -> ProxyConnection:
-        """This thread's connection; the publisher sees its transactions."""
+        """Connection of this thread; the publisher sees its transactions."""
         if not hasattr(self._of_thread, "connection"):
             self._of_thread.connection = self._database.connect()
         connection: ProxyConnection = self._of_thread.connection

@@ -1,6 +1,6 @@
 """Halfmoon: transactional messaging for Python on the RocketMQ protocol.
 
-The public names of the client stand here; they are loaded when first used, so that servers and tools start fast.
+The public names of the client are here; they are loaded when first used, so that servers and tools start fast.
 """
 
 from __future__ import annotations

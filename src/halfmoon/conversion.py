@@ -1,4 +1,4 @@
-"""The one door to msgspec's typed decoding: a type is made known to it here, by one thread, before any value becomes one.
+"""Typed decoding by msgspec: a type is made known to it here, by one thread, before any value is converted to it.
 
 msgspec looks up the fields of a class when a value is first converted to it, and shows the class to other threads before it is
 done: one that comes at that moment reads a null pointer, and the interpreter dies. So a type's first time is behind a lock here,
@@ -15,10 +15,10 @@ from typing import Any
 import msgspec
 
 Decoder = msgspec.json.Decoder[Any]
-"""What `json_decoder` returns."""
+"""Decoder that `json_decoder` returns."""
 
 CLASSES_MAX = 10_000
-"""Classes that are remembered as made known. A program that makes classes without end has its lookups repeated, which is cheap."""
+"""Most classes that are remembered as known. A program that makes classes without end has its lookups repeated, which is cheap."""
 
 _lock = RLock()  # of one thread's lookups; one may lead to another, through what an annotation calls
 _known: set[type] = set()
@@ -26,8 +26,9 @@ _convert = msgspec.convert
 
 
 def make_known(kind: Any) -> None:
-    """Have msgspec look up what a type is made of, once. Raises what msgspec does for one that it cannot handle: TypeError,
-    NameError and their like.
+    """Have msgspec look up the fields of a type, once.
+
+    Raises what msgspec does for one that it cannot handle: TypeError, NameError and their like.
     """
     with _lock:
         msgspec.msgpack.Decoder(kind)  # of all ways to have it looked up, the one that refuses least
@@ -54,12 +55,12 @@ def from_texts(value: Any, kind: type) -> Any:
 
 
 def json_decoder(kind: Any, *, strict: bool = True) -> Decoder:
-    """Return what reads JSON text as values of a type; threads may share it."""
+    """Return a decoder of JSON text for a type; threads may share it."""
     with _lock:
         return msgspec.json.Decoder(kind, strict=strict)
 
 
 def msgpack_decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
-    """Return what reads msgpack as values of a type; threads may share it."""
+    """Return a decoder of msgpack for a type; threads may share it."""
     with _lock:
         return msgspec.msgpack.Decoder(kind)

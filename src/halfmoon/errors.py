@@ -1,4 +1,4 @@
-"""Every error of Halfmoon, as one tree, and the response codes of the protocol.
+"""Errors of Halfmoon, as one tree, and the response codes of the protocol.
 
 Five branches: the caller's mistake (`UsageError`), bytes that break the protocol (`PeerError`), the network
 (`NetworkError`), a broker's or name server's refusal (`BrokerError`, one class per response code that callers tell
@@ -14,7 +14,7 @@ from typing import ClassVar
 
 
 class ResponseCode(IntEnum):
-    """Codes of a reply. Follows ResponseCode and RemotingSysResponseCode (RocketMQ 4.7.1 to 5.3.3)."""
+    """Response codes. Follows ResponseCode and RemotingSysResponseCode (RocketMQ 4.7.1 to 5.3.3)."""
 
     SUCCESS = 0
     SYSTEM_ERROR = 1
@@ -53,7 +53,7 @@ class ResponseCode(IntEnum):
     ILLEGAL_OPERATION = 604
     GO_AWAY = 1500
     TOPIC_RECREATED = 31017
-    """Halfmoon's, and answered to those only who say which topic they speak of."""
+    """Halfmoon's own; answered only to clients that name the birth of the topic."""
 
 
 class HalfmoonError(Exception):
@@ -66,7 +66,7 @@ class HalfmoonError(Exception):
 
 
 class UsageError(HalfmoonError):
-    """The caller asked for something that cannot be: a wrong argument, state or setting."""
+    """The caller made a mistake: a wrong argument, state or setting."""
 
 
 class MessageIllegal(UsageError):
@@ -251,7 +251,7 @@ def settled_already(message_id: str, *, expired: bool, address: str = "") -> Bro
 
 
 ACCESS_REFUSED = "org.apache.rocketmq.acl.common.AclException: "
-"""What remarks begin with of requests that access control refuses."""
+"""Beginning of the remark of a request that access control refuses."""
 
 
 class AccessRefused(BrokerError):
@@ -323,7 +323,7 @@ class FlowControl(BrokerError, code=215, retry=True):
 
 
 class IllegalOperation(BrokerError, code=604):
-    """What was asked cannot be done to this message (any more): it is delivered, cancelled or unknown."""
+    """The request is not possible for this message (any more): it is delivered, cancelled or unknown."""
 
 
 class GoAway(BrokerError, code=1500, retry=True):
@@ -331,18 +331,18 @@ class GoAway(BrokerError, code=1500, retry=True):
 
 
 class TopicRecreated(BrokerError, code=31017):
-    """The topic was deleted and made again: the offset speaks of the old one. Halfmoon's."""
+    """The topic was deleted and created again: the offset is of the old one. Halfmoon's own."""
 
 
 # ---------------------------------------------------------------- the disk
 
 
 class StoreError(HalfmoonError):
-    """The store cannot do what was asked."""
+    """The store cannot carry out a request."""
 
 
 class StoreLocked(StoreError):
-    """Another process has the directory."""
+    """Another process uses the directory."""
 
 
 class CorruptRecord(StoreError):

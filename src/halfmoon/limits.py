@@ -1,12 +1,12 @@
-"""Every bound of Halfmoon that is not a setting, each with its reason. Holds numbers only."""
+"""Bounds of Halfmoon that are not settings, each with its reason. Holds numbers only."""
 
 from __future__ import annotations
 
 FRAME_BYTES_MAX = 16 * 1024 * 1024
-"""A frame, its four length bytes included. Follows com.rocketmq.remoting.frameMaxLength."""
+"""Bytes of a frame, its four length bytes included. Follows com.rocketmq.remoting.frameMaxLength."""
 
 HEADER_BYTES_MAX = 1024 * 1024
-"""A frame's header. Properties end at 32 KiB, six times that when JSON escapes every byte; the rest is room."""
+"""Bytes of a frame's header. Properties end at 32 KiB, six times that when JSON escapes every byte; the rest is room."""
 
 HEADER_FIELDS_MAX = 1024
 """Fields of one header. The largest request of the protocol has under 30."""
@@ -36,22 +36,23 @@ CERTIFICATE_NAMES_MAX = 100
 """Names that count of a client's certificate, the first ones. Most certificates have one or two."""
 
 CERTIFICATE_NAME_MAX = 1024
-"""Characters of such a name; a longer one counts for nothing."""
+"""Characters of such a name; a longer one is ignored."""
 
 PROPERTIES_BYTES_MAX = 32767
 """A stored record keeps the length of its properties in a signed short."""
 
 PROPERTIES_SENT_MAX = 32_000
-"""What our senders allow: the rest is room for what a broker adds when it delays, redelivers or dead-letters the message."""
+"""Bytes of properties that our senders allow: the rest is room for properties that a broker adds when it delays, redelivers or
+dead-letters the message."""
 
 BODY_BYTES_MAX = 4 * 1024 * 1024
 """Default of maxMessageSize, for senders and brokers."""
 
 CONNECTION_IDLE_MS = 120_000
-"""Both sides close a connection that was silent this long."""
+"""Silence after which both sides close a connection."""
 
 RECONSUME_MAX = 16
-"""Redeliveries before the dead letters, where nobody says how many. Follows maxReconsumeTimes."""
+"""Redeliveries before the dead letters, by default. Follows maxReconsumeTimes."""
 
 REASON_LENGTH_MAX = 512
-"""Characters kept of the reason why a message could not be consumed: the name of an error and what it says."""
+"""Characters kept of the reason why a message could not be consumed: the name and the text of an error."""

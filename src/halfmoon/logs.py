@@ -1,4 +1,4 @@
-"""What every line that Halfmoon logs goes through: texts from outside are escaped in it, so that none forges a line or a colour.
+"""Escaping and rate limits for all log lines of Halfmoon: a text from outside can forge neither a line nor a colour.
 
 A filter on each of our loggers changes the record before any handler sees it: one on a logger of ours or on the root, set up
 before us or after, by hand or from a table. `to_stderr` is the log of our own programs. Decides nothing about what is logged.
@@ -18,25 +18,25 @@ NAMES = (
     "halfmoon.events", "halfmoon.nameserver", "halfmoon.serve", "halfmoon.runtime", "halfmoon.simulation", "halfmoon.spark",
     "halfmoon.store", "halfmoon.store.damaged", "halfmoon.store.health", "halfmoon.store.transactions", "halfmoon.wire",
 )  # fmt: skip
-"""Every logger of ours. A logger heeds no filter of its parent, so each has its own."""
+"""Loggers of Halfmoon. A logger does not apply the filters of its parent, so each has its own."""
 
 LENGTH_MAX = 16_384
-"""Characters of one text in a log; a peer may send names and remarks of any length."""
+"""Longest text in a log, in characters; a peer may send names and remarks of any length."""
 
 ERRORS_MAX = 16
-"""Exceptions of one traceback that are shown: causes, contexts, and members of groups."""
+"""Most exceptions of one traceback that are shown: causes, contexts, and members of groups."""
 
 FRAMES_MAX = 64
-"""Frames of one exception that are shown, the innermost."""
+"""Most frames of one exception that are shown, the innermost."""
 
 LINES_A_MINUTE = 100
-"""Warnings that a `RateLimitedLog` writes in a minute."""
+"""Most warnings that a `RateLimitedLog` writes in a minute."""
 
 KINDS_MAX = 50
-"""Kinds that a `CountedLog` tells apart in a minute."""
+"""Most kinds that a `CountedLog` tells apart in a minute."""
 
 OTHERS = "others"
-"""What it calls the rest."""
+"""Name of all further kinds."""
 
 _NOTES_MAX = 16
 _CAUSE = "The above exception was the direct cause of the following exception:"
@@ -44,7 +44,7 @@ _CONTEXT = "During handling of the above exception, another exception occurred:"
 
 
 def escaped(text: str) -> str:
-    """Return a text whose characters all can be printed: the others as Python writes them in a literal, the rest as it is.
+    """Return a text with printable characters only: others are written as in a Python literal.
 
     It has at most `LENGTH_MAX` characters; one that was cut says how many of the original's are missing.
     """
@@ -69,7 +69,9 @@ def listed(names: Sequence[str], count_max: int = 10) -> str:
 
 
 def escape(record: logging.LogRecord) -> bool:
-    """Escape what a record will be formatted from, and let it pass. One that does not fit its arguments is left: `logging` says so.
+    """Escape the parts that a record is formatted from, and let it pass.
+
+    One that does not fit its arguments is left: `logging` says so.
 
     What was escaped before comes out as it is.
     """
@@ -85,14 +87,14 @@ def escape(record: logging.LogRecord) -> bool:
 
 
 class _Traceback:
-    """One traceback as Python writes it, but for the texts of the exceptions, which are escaped. What is cut says so."""
+    """Traceback as Python writes it, with the texts of the exceptions escaped. A part that is cut is marked."""
 
     def __init__(self) -> None:
         self._left = ERRORS_MAX
         self._seen: set[int] = set()
 
     def lines_of(self, error: BaseException) -> list[str]:
-        """Return the lines of an exception: what led to it first, then itself with its members."""
+        """Return the lines of an exception: its cause or context first, then itself with its members."""
         chain: list[tuple[BaseException, str]] = []
         link: BaseException | None = error
         word, cut = "", []
@@ -142,11 +144,11 @@ def _text_of(value: object) -> str:
     try:
         return escaped(str(value))
     except Exception as exc:
-        return f"<its text cannot be had: {type(exc).__qualname__}>"
+        return f"<its text is not available: {type(exc).__qualname__}>"
 
 
 class RateLimitedLog:
-    """Warnings that peers can cause: at most `LINES_A_MINUTE`, and one line with the number of suppressed ones."""
+    """Log of warnings that peers can cause: at most `LINES_A_MINUTE`, and one line with the number of suppressed ones."""
 
     def __init__(self, log: logging.Logger, now: int) -> None:
         self._log, self._next_ms = log, now + 60_000
@@ -154,7 +156,7 @@ class RateLimitedLog:
         self.suppressed = 0
 
     def warning(self, text: str, *arguments: Any) -> None:
-        """Write a warning, or count it if this minute has had its lines."""
+        """Write a warning, or count it if the limit of this minute is reached."""
         if self._left > 0:
             self._left -= 1
             self._log.warning(text, *arguments)
@@ -162,7 +164,7 @@ class RateLimitedLog:
             self.suppressed += 1
 
     def stepped(self, by_ms: int) -> None:
-        """The clock was set: a minute lasts a minute."""
+        """Shift the end of the minute by a step of the clock."""
         self._next_ms += by_ms
 
     def tick(self, now: int) -> None:
@@ -175,7 +177,7 @@ class RateLimitedLog:
 
 
 class CountedLog:
-    """Warnings that peers can cause again and again: of each kind the first, then in each minute how many more there were.
+    """Log of warnings that peers can repeat: the first of each kind, then the number of further ones each minute.
 
     The kinds are texts such as an address; those beyond `KINDS_MAX` in a minute are counted together.
     """
@@ -186,11 +188,11 @@ class CountedLog:
 
     @property
     def is_counting(self) -> bool:
-        """Whether there was any since the minute began, or in the one before."""
+        """Whether there was a warning since the minute began, or in the minute before."""
         return bool(self._counts)
 
     def count(self, kind: str) -> None:
-        """Count one; the first of its kind since a minute without any is logged at once."""
+        """Count a warning; the first of its kind since a minute without any is logged at once."""
         if kind in self._counts:
             self._counts[kind] += 1
         elif len(self._counts) < KINDS_MAX:
@@ -200,11 +202,11 @@ class CountedLog:
             self._counts[OTHERS] = self._counts.get(OTHERS, 0) + 1
 
     def stepped(self, by_ms: int) -> None:
-        """The clock was set: a minute lasts a minute."""
+        """Shift the end of the minute by a step of the clock."""
         self._next_ms += by_ms
 
     def tick(self, now: int) -> None:
-        """Log how many there were when a minute is over, and begin a new one."""
+        """Log the counts when a minute is over, and begin a new one."""
         if now < self._next_ms:
             return
         self._next_ms = now + 60_000
@@ -215,13 +217,13 @@ class CountedLog:
 
 
 def to_stderr(level: int) -> None:
-    """Let this process say on standard error what is logged, by whatever library, from a level on."""
+    """Write log lines of this process and its libraries to standard error, from a level on."""
     handler = logging.StreamHandler(sys.stderr)
     handler.addFilter(escape)
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s", handlers=[handler])
 
 
 def set_up() -> None:
-    """Have what Halfmoon logs escaped. Done when the package is imported; a second call does nothing."""
+    """Escape Halfmoon's log lines from now on. Called when the package is imported; a second call does nothing."""
     for name in NAMES:
         logging.getLogger(name).addFilter(escape)

@@ -1,4 +1,4 @@
-"""What a metric is: its declaration, samples of it, and histograms. Plain values; knows neither format nor server."""
+"""Metrics: declarations, samples and histograms. Plain values; knows neither format nor server."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Metric(NamedTuple):
-    """A declaration. ``kind`` is ``gauge``, ``counter`` (its name ends with ``_total``) or ``histogram``."""
+    """Declaration of a metric. ``kind`` is ``gauge``, ``counter`` (its name ends with ``_total``) or ``histogram``."""
 
     name: str
     kind: str
@@ -17,7 +17,7 @@ class Metric(NamedTuple):
 
 
 class TurnTimes:
-    """How long turns of an event loop took, in buckets of powers of two: one addition to a list and one to a sum a turn.
+    """Histogram of the turns of an event loop, in buckets of powers of two: one addition to a list and one to a sum a turn.
 
     ``counts[n]`` holds turns of less than ``2 ** (16 + n)`` ns that are in no bucket before it, and ``total`` is their sum.
     """
@@ -30,7 +30,7 @@ class TurnTimes:
         self.total = 0
 
     def took(self, time: int) -> None:
-        """Count one, in the unit of the histogram."""
+        """Count a time, in the unit of the histogram."""
         self.counts[(time >> self.SHIFT).bit_length()] += 1
         self.total += time
 
@@ -41,13 +41,13 @@ class TurnTimes:
 
 
 class DecisionTimes(TurnTimes):
-    """The same of transactions until their decisions, in seconds: the bounds are 2 s to 73 h."""
+    """Histogram of the times until decisions of transactions, in seconds: the bounds are 2 s to 73 h."""
 
     __slots__ = ()
     SHIFT, BUCKETS, PER_SECOND = 1, 18, 1
 
     def spans(self) -> list[int]:
-        """Return how many waited so long: under 2 s, then in spans each twice as long, and last all from 73 h on."""
+        """Return the counts of each span: under 2 s, then spans each twice as long, and last all from 73 h on."""
         return [*self.counts[: self.BUCKETS], sum(self.counts[self.BUCKETS :])]
 
 
@@ -55,7 +55,7 @@ Sample = tuple[Metric, tuple[str, ...], "int | float | TurnTimes"]
 """A metric, the values of its labels, and its value: `TurnTimes` for a histogram. Samples of one row share the tuple of values."""
 
 Samples = Iterator["Sample | None"]
-"""Samples in any order; None where whoever gathers them may let others go first: at the latest after some 0.2 ms."""
+"""Samples in any order; None where the collector may yield to others: at least every 0.2 ms."""
 
 TRANSACTIONS = {
     "halves": "Half messages stored.",
@@ -83,7 +83,7 @@ BATCHES = {
     "pieces": "Pieces of batches that were stored.",
     "prepared": "Messages in these pieces, undecided at first.",
     "votes_yes": "Promises to keep attempts until they are decided.",
-    "votes_no": "Such promises that were refused.",
+    "votes_no": "Promises that were refused.",
     "decided": "Batches decided here.",
     "already": "Decisions that were already recorded.",
     "refused": "Decisions refused because an attempt had been aborted.",

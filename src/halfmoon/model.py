@@ -20,7 +20,7 @@ from halfmoon.limits import REASON_LENGTH_MAX
 
 KEYS, TAGS, WAIT, DELAY, UNIQ_KEY = "KEYS", "TAGS", "WAIT", "DELAY", "UNIQ_KEY"
 RECONSUME_REASON = "RECONSUME_REASON"
-"""Halfmoon's own: why a message that comes again could not be consumed, as the client told last."""
+"""Halfmoon's own: the reason why a redelivered message could not be consumed, as the client reported last."""
 DEAD_LETTER_ID, DEAD_LETTER_TOPIC = "DEAD_LETTER_ID", "DEAD_LETTER_TOPIC"
 """Halfmoon's own, of a replayed message: the broker's id of its dead letter, and the topic in which that lies."""
 REPEAT = "INNER_REPEAT"
@@ -43,7 +43,7 @@ RESERVED_PROPERTIES = frozenset({
 
 
 def one_line(text: str, length_max: int = REASON_LENGTH_MAX) -> str:
-    """Return any text as a property can hold it: one line of what can be printed, cut where it is too long."""
+    """Return a text as a property can hold it: one line of printable characters, cut if it is too long."""
     shown = "".join(character if character.isprintable() else " " for character in text[: 4 * length_max])
     return " ".join(shown.split())[:length_max].rstrip()
 
@@ -89,7 +89,7 @@ class Message(msgspec.Struct, kw_only=False):
 
     @property
     def is_delayed(self) -> bool:
-        """Whether it asks to be delivered later."""
+        """Whether the message asks for delayed delivery."""
         return self.delay_level > 0 or self.delay is not None or self.deliver_at is not None
 
     def _time_properties(self) -> dict[str, str]:
@@ -230,7 +230,7 @@ class StoredMessage:
 
     @property
     def queue(self) -> MessageQueue:
-        """The queue it lies in."""
+        """The queue of the message."""
         return MessageQueue(self.topic, self.broker_name, self.queue_id)
 
     @property
@@ -251,7 +251,7 @@ class StoredMessage:
         self.properties.update(properties)
 
     def unpack_later(self, unpack: Callable[[StoredMessage, bytes, int], tuple[bytes, int]]) -> None:
-        """Have the body unpacked when it is asked for: of the message, body and flags as stored, give body and flags to show."""
+        """Set a function that unpacks the body on demand: of the message, body and flags as stored, give body and flags to show."""
         self.body, self.sys_flag = unpack(self, self.body, self.sys_flag)
 
     def __eq__(self, other: object) -> bool:
@@ -269,9 +269,7 @@ class StoredMessage:
 
 
 class DeadLetter(msgspec.Struct):
-    """A message that a group gave up. ``message`` is its record in the dead-letter topic, its body as the sender gave it.
-    ``address`` is where its broker listens. Names are the user's.
-    """
+    """Message that a group gave up: the record in the dead-letter topic with the sender's body, and its broker's address."""
 
     group: str
     message: StoredMessage
@@ -284,27 +282,27 @@ class DeadLetter(msgspec.Struct):
 
     @property
     def topic(self) -> str:
-        """The topic it was consumed from; empty when that is not told."""
+        """The topic it was consumed from; empty if not recorded."""
         return self.message.properties.get("RETRY_TOPIC", "")
 
     @property
     def origin_msg_id(self) -> str:
-        """The broker's id of the message that failed first; empty when that is not told."""
+        """The broker's id of the message that failed first; empty if not recorded."""
         return self.message.properties.get("ORIGIN_MESSAGE_ID", "")
 
     @property
     def reason(self) -> str:
-        """Why it could not be consumed, as its consumer told last; empty when none was told."""
+        """The reason why it could not be consumed, as its consumer reported last; empty if not recorded."""
         return self.message.properties.get(RECONSUME_REASON, "")
 
     @property
     def dead_lettered_ms(self) -> int:
-        """When it became a dead letter, by the broker's clock."""
+        """The time when it became a dead letter, by the broker's clock."""
         return self.message.store_ms
 
     @property
     def tries(self) -> int:
-        """How often it was handed to a consumer."""
+        """The number of deliveries to a consumer."""
         return max(1, self.message.reconsume_times)
 
     @property
@@ -318,7 +316,7 @@ class DeadLetter(msgspec.Struct):
 
 
 class Replayed(msgspec.Struct):
-    """What a replay did: where to, whether now or before (``already``), and the broker's id of the copy."""
+    """Result of a replay: its topic, whether it was done now or before (``already``), and the broker's id of the copy."""
 
     letter: DeadLetter
     topic: str
@@ -327,7 +325,7 @@ class Replayed(msgspec.Struct):
 
 
 class SendStatus(Enum):
-    """What the broker promised. Every status but SEND_OK means: stored, but a promise of the broker's mode was not kept in time."""
+    """Status of a send. Every one but SEND_OK means: stored, but a promise of the broker's mode was not kept in time."""
 
     SEND_OK = 0
     FLUSH_DISK_TIMEOUT = 10
@@ -336,7 +334,7 @@ class SendStatus(Enum):
 
 
 class SendResult(msgspec.Struct):
-    """Where a message went. ``msg_id`` is the sender's id, ``offset_msg_id`` the broker's (of a batch: joined by commas)."""
+    """Result of a send. ``msg_id`` is the sender's id, ``offset_msg_id`` the broker's (of a batch: joined by commas)."""
 
     status: SendStatus
     msg_id: str
@@ -347,11 +345,11 @@ class SendResult(msgspec.Struct):
     region_id: str = "DefaultRegion"
     trace_on: bool = True
     recall_handle: str | None = None
-    """Cancels a message that waits for a point in time, see `Producer.recall`."""
+    """Handle that cancels a message which waits for a point in time, see `Producer.recall`."""
 
 
 class LocalTransactionState(IntEnum):
-    """What became of a local transaction. The numbers are those of the wire; OPEN and NOT_MINE are told as UNKNOWN with a mark.
+    """Outcome of a local transaction. The numbers are those of the wire; OPEN and NOT_MINE are told as UNKNOWN with a mark.
 
     UNKNOWN tells the broker nothing: it keeps the half message and asks again later, up to 15 times in all. OPEN says that the
     transaction is known and not over, or that it cannot be looked at just now: a Halfmoon broker asks again, for as long as half
@@ -368,12 +366,12 @@ class LocalTransactionState(IntEnum):
 
     @property
     def code(self) -> int:
-        """The number that a broker is told."""
+        """The number that is sent to a broker."""
         return max(self.value, 0)
 
 
 class TransactionSendResult(SendResult):
-    """Where a half message went, and what was told to its broker.
+    """Result of a half message, and the decision that was sent to its broker.
 
     ``local_error`` is what the local transaction raised; the state is UNKNOWN then.
 
@@ -385,7 +383,7 @@ class TransactionSendResult(SendResult):
 
 
 class PullStatus(Enum):
-    """How a pull ended."""
+    """Outcome of a pull."""
 
     FOUND = 0
     NO_NEW_MSG = 19
@@ -394,8 +392,11 @@ class PullStatus(Enum):
 
 
 class PullResult(msgspec.Struct):
-    """What one pull brought. ``next_offset`` is where the next pull of the queue begins; ``skipped`` are the offsets of records
-    that do not decode and are left out; ``topic_birth_ms`` is when the topic was made, if told (0: it does not know)."""
+    """Result of one pull.
+
+    ``next_offset`` is where the next pull begins; ``skipped`` are offsets of records that do not decode; ``topic_birth_ms`` is when
+    the topic was made (0: not known).
+    """
 
     status: PullStatus
     next_offset: int
@@ -415,7 +416,7 @@ class MessageModel(IntEnum):
 
 
 class ConsumeType(IntEnum):
-    """How a consumer says that it consumes."""
+    """Kind of a consumer, as it states in heartbeats."""
 
     CONSUME_ACTIVELY = 0
     CONSUME_PASSIVELY = 1
@@ -423,7 +424,7 @@ class ConsumeType(IntEnum):
 
 
 class ConsumeFrom(IntEnum):
-    """Where a group without stored progress begins."""
+    """Start of a group without stored progress."""
 
     LAST_OFFSET = 0
     FIRST_OFFSET = 4
@@ -431,7 +432,7 @@ class ConsumeFrom(IntEnum):
 
 
 class ConsumeStatus(Enum):
-    """What a listener says of the messages it was given."""
+    """Answer of a listener about its messages."""
 
     CONSUME_SUCCESS = "CONSUME_SUCCESS"
     RECONSUME_LATER = "RECONSUME_LATER"
@@ -442,7 +443,7 @@ class ConsumeStatus(Enum):
 
 
 class Subscription(msgspec.Struct, frozen=True):
-    """What a consumer wants of one topic: an expression of type TAG (``*`` or tags joined by ``||``) or SQL92.
+    """Subscription of a consumer to one topic: an expression of type TAG (``*`` or tags joined by ``||``) or SQL92.
 
     ``version`` is when it was made, in ms: a broker keeps the newest of a group.
     """
@@ -457,7 +458,7 @@ class Subscription(msgspec.Struct, frozen=True):
 
 _SEPARATOR = re.compile("[\x01\x02]")
 _NO_TAG = re.compile(r"[\s|&<>=!()'\",]|^\*$")
-"""What no tag of a list has in it. A message may have such a tag; it is asked for with SQL92: ``TAGS = 'a b'``."""
+"""Pattern that no tag of a list matches. A message may have such a tag; it is asked for with SQL92: ``TAGS = 'a b'``."""
 
 
 def subscription(

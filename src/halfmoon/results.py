@@ -1,4 +1,4 @@
-"""What administration finds out about brokers, clients, groups and messages, as plain values. They do nothing."""
+"""Results of administration about brokers, clients, groups and messages, as plain values without behaviour."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DISK_WARNING = 0.90
 
 
 class StatusLimits(msgspec.Struct, frozen=True):
-    """From where on a cluster counts as degraded; None: not at all."""
+    """Thresholds from which on a cluster counts as degraded; None: no threshold."""
 
     lag: int | None = None
     pending_age_ms: int | None = None
@@ -21,7 +21,7 @@ class StatusLimits(msgspec.Struct, frozen=True):
 
 
 class BrokerStatus(msgspec.Struct, frozen=True):
-    """One broker. Rates are those of the last seconds, as it counts them; None: it does not say, or there is none."""
+    """Status of a broker. Rates are those of the last seconds, as it counts them; None: not reported, or none."""
 
     name: str
     id: int
@@ -42,14 +42,14 @@ class BrokerStatus(msgspec.Struct, frozen=True):
 
 
 class Backlog(msgspec.Struct, frozen=True):
-    """How far a group is behind: messages, and the age of what it consumed last where it has not consumed all."""
+    """Lag of a group: messages, and the age of the last one consumed if it has not consumed all."""
 
     messages: int
     behind_ms: int | None
 
 
 class ClusterStatus(msgspec.Struct, frozen=True):
-    """A cluster at one moment. ``health`` is healthy, degraded or down."""
+    """Status of a cluster at one moment. ``health`` is healthy, degraded or down."""
 
     at_ms: int
     health: str
@@ -59,7 +59,7 @@ class ClusterStatus(msgspec.Struct, frozen=True):
 
 
 class ConnectedClient(msgspec.Struct):
-    """A client that is connected, in one of its groups. ``kind`` is producer or consumer; ``brokers`` are addresses.
+    """Connected client, in one of its groups. ``kind`` is producer or consumer; ``brokers`` are addresses.
 
     ``address`` is that of its connection to the first of them; ``version`` what RocketMQ calls the number that it sends.
     """
@@ -81,7 +81,7 @@ class ClientList(msgspec.Struct):
 
 
 class OffsetMove(msgspec.Struct, frozen=True):
-    """One queue of a group that moves. ``now`` is its progress (None: it has none), ``then`` what it becomes.
+    """Move of one queue of a group. ``now`` is its progress (None: it has none), ``then`` what it becomes.
 
     ``members`` are the consumers of the group that are online; 0: the group sleeps.
     """
@@ -105,8 +105,11 @@ def sums_of(moves: Sequence[OffsetMove]) -> dict[str, int]:
 
 
 class TraceEvent(msgspec.Struct):
-    """Something that happened. ``at_ms``: -1, nobody kept when. ``who`` is a client, a group or a broker, ``where`` a place in a
-    broker; ``reported_by`` is broker or client (a trace record that a client sent)."""
+    """Event of a trace.
+
+    ``at_ms``: -1, nobody kept when. ``who`` is a client, a group or a broker, ``where`` a place in a broker; ``reported_by`` is
+    broker or client (a trace record that a client sent).
+    """
 
     at_ms: int = -1
     what: str = ""
@@ -117,7 +120,7 @@ class TraceEvent(msgspec.Struct):
 
 
 class GroupTrace(msgspec.Struct):
-    """How far a consumer group is with the message.
+    """Progress of a consumer group with the message.
 
     ``state``: waits (``behind`` messages before it in its queue), consumed (progress is beyond it), waits again (given back, not
     consumed yet), dead letter, not begun (no progress in that queue). ``retries``: how often it was given back.
@@ -132,7 +135,7 @@ class GroupTrace(msgspec.Struct):
 
 
 class MessageTrace(msgspec.Struct):
-    """A message's life: what happened in the order of time, how far each group is, and what nobody keeps."""
+    """History of a message: its events in the order of time, the progress of each group, and facts that nobody keeps."""
 
     msg_id: str = ""
     topic: str = ""

@@ -44,9 +44,8 @@ EVERY = [(name,) for name in COMMANDS] + [(noun, *verb.split()) for noun, verbs 
 def test_the_help_of_every_command_has_an_example_that_names_it(run_alone, words):
     ran = run_alone(*words, "--help")
 
-    text = " ".join(re.sub("[│╭╮╰╯─]", " ", ran.out).split())
     assert ran.code == 0
-    assert f"Example: halfmoon {' '.join(words)}" in text
+    assert f"Example: halfmoon {' '.join(words)}" in " ".join(ran.out.split())
 
 
 def test_the_help_lists_every_command(run_alone):
@@ -54,16 +53,6 @@ def test_the_help_lists_every_command(run_alone):
 
     assert ran.code == 0
     assert all(re.search(rf"\b{name}\b", ran.out) for name in COMMANDS)
-
-
-@pytest.mark.parametrize("noun", NOUNS)
-def test_no_group_of_commands_offers_a_completion_that_would_not_work(run_alone, noun):
-    assert "completion" not in run_alone(noun, "--help").out
-
-
-@pytest.mark.parametrize("words", [each for each in EVERY if len(each) > 1 or each[0] not in {*NOUNS, "completion"}], ids=" ".join)
-def test_every_command_but_those_that_write_a_script_can_write_json(run_alone, words):
-    assert "--json" in run_alone(*words, "--help").out
 
 
 def loaded_by(*words: str) -> set[str]:
@@ -92,23 +81,6 @@ def test_a_server_starts_without_loading_click():
     code = "import sys; from halfmoon.cli import main, servers; print(sorted({'click', 'halfmoon.client.aio'} & set(sys.modules)))"
 
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
-
-
-@pytest.mark.parametrize("words", [("-c", "import halfmoon"), ("-c", "import halfmoon.cli.main"), ("-m", "halfmoon")], ids=" ".join)
-def test_a_start_takes_four_times_the_processor_time_of_a_few_modules_of_the_standard_library_at_most(words):
-    few = ("-c", "import asyncio, dataclasses, importlib.metadata, inspect, json, logging, ssl")
-    pairs = [
-        (processor_time_s(words), processor_time_s(few)) for _ in range(3)
-    ]  # others keep caches and cores busy: the best of three
-    assert min(ours for ours, _ in pairs) < 4 * min(theirs for _, theirs in pairs)
-
-
-def processor_time_s(words: tuple[str, ...]) -> float:
-    """Run Python and return the processor time that it took."""
-    process = subprocess.Popen([sys.executable, *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)  # `halfmoon` alone shows its help and returns 2
-    return usage.ru_utime + usage.ru_stime
 
 
 def every_command() -> Iterator[tuple[str, Any]]:
@@ -235,7 +207,7 @@ def test_wrong_arguments_are_json_for_programs_and_words_for_people(run_alone, w
     assert (shown.code, shown.out) == (told.code, told.out) == (2, "")
     assert text in error["error"]
     assert set(error) == {"error", "kind", "code"}
-    assert text in " ".join(re.sub("[│╭╮╰╯─]", " ", told.err).split())
+    assert text in " ".join(told.err.split())
 
 
 def test_json_behind_two_dashes_is_a_word_and_no_wish(run_alone):

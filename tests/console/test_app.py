@@ -251,7 +251,7 @@ async def test_a_form_of_another_site_or_session_is_refused(console: Site, shop:
     answer = await console.http.post("/sell", data=sent, headers=headers)
 
     assert answer.status_code == 403
-    assert console.said(answer) in ("another site has sent this form", "this form is not of your session: open the page again")
+    assert console.said(answer) in ("another site has sent this form", "this form belongs to another session: open the page again")
     assert shop.sold == []
 
 
@@ -279,7 +279,7 @@ async def test_what_is_no_form_or_too_large_is_refused_in_words(console: Site, s
         (ConnectFailed("cannot connect", "h:1"), 502, "cannot connect"),
         (broker_error(17, "no topic"), 404, "no topic (code 17)"),
         (broker_error(16, "no permission"), 409, "no permission (code 16)"),
-        (RuntimeError("a secret"), 500, "The console made a mistake; its log says more."),
+        (RuntimeError("a secret"), 500, "Internal error; see the console's log."),
     ],
 )  # fmt: skip
 async def test_what_goes_wrong_is_said_in_words_and_recorded(
@@ -293,7 +293,7 @@ async def test_what_goes_wrong_is_said_in_words_and_recorded(
     assert text in console.said(page)
     assert text in json.loads(twin.text)["error"]
     assert "a secret" not in page.text
-    outcome = "not known: the console made a mistake" if status == 500 else "failed: "
+    outcome = "not known: internal error" if status == 500 else "failed: "
     assert console.services.audit.read(1)[0].outcome.startswith(outcome)
 
 
@@ -362,7 +362,7 @@ async def test_a_mistake_in_asking_who_asks_is_said_with_the_headers_that_all_an
     monkeypatch.setattr(console.services.users, "get", mistaken)
     answer = await console.get("/clients")
 
-    assert (answer.status_code, console.said(answer)) == (500, "The console made a mistake; its log says more.")
+    assert (answer.status_code, console.said(answer)) == (500, "Internal error; see the console's log.")
     assert "default-src 'none'" in answer.headers["content-security-policy"]
 
 

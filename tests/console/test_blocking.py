@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from halfmoon.console.blocking import Known, findings
+from halfmoon.console.blocking import GroupFacts, findings
 from halfmoon.errors import RequestTimeout
 from halfmoon.model import MessageQueue
 from halfmoon.wire.bodies import ConsumeFigures, ConsumerRunningInfo, OffsetWrapper, ProcessQueueInfo, SubscriptionData
@@ -29,14 +29,16 @@ def member(expression: str = "*", *, properties: dict[str, str] | None = None, *
     )
 
 
-def said(known: Known) -> list[tuple[bool, str]]:
+def said(known: GroupFacts) -> list[tuple[bool, str]]:
     found = findings(known, NOW)
     assert all(finding.what.endswith(".") and finding.do.endswith(".") for finding in found)
     return [(finding.blocks, finding.what) for finding in found]
 
 
-def group(infos: dict[str, Any], queues: dict[MessageQueue, Any] | None = None, **values: Any) -> Known:
-    return Known(members=list(infos), infos=infos, queues={ONE: LATE} if queues is None else queues, model="clustering", **values)
+def group(infos: dict[str, Any], queues: dict[MessageQueue, Any] | None = None, **values: Any) -> GroupFacts:
+    return GroupFacts(
+        members=list(infos), infos=infos, queues={ONE: LATE} if queues is None else queues, model="clustering", **values
+    )
 
 
 def test_a_group_whose_members_consume_is_blocked_by_nothing():
@@ -53,7 +55,7 @@ def test_a_group_whose_members_consume_is_blocked_by_nothing():
     ],
 )
 def test_a_group_without_members_blocks_only_where_messages_wait(queues, what):
-    assert said(Known(queues=queues)) == [what]
+    assert said(GroupFacts(queues=queues)) == [what]
 
 
 def test_a_member_that_neither_begins_nor_ends_a_message_is_stuck_on_its_oldest():

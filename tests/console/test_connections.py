@@ -14,7 +14,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from halfmoon.console import connections
-from halfmoon.console.connections import REQUESTS_MAX, Connection
+from halfmoon.console.connections import REQUESTS_MAX, BrowserConnection
 from tests.authority import Authority
 
 GET = b"GET / HTTP/1.1\r\nHost: console.test\r\n\r\n"
@@ -28,7 +28,7 @@ async def hello(_scope: Any, _receive: Any, send: Any) -> None:
 @asynccontextmanager
 async def serving(app: Any, context: ssl.SSLContext | None = None) -> AsyncIterator[int]:
     """Listen with connections of the console's; the port."""
-    made_of = type("Speaking", (Connection,), {"context": context})
+    made_of = type("Speaking", (BrowserConnection,), {"context": context})
     config, state = uvicorn.Config(app, http=made_of, lifespan="off", limit_concurrency=REQUESTS_MAX), ServerState()
     config.load()
     made = lambda: made_of(config, state, {})  # noqa: E731

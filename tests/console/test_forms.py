@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from starlette.requests import Request
 
 from halfmoon.console import forms
-from halfmoon.console.forms import SMALL_BYTES_MAX, Refused, read_form
+from halfmoon.console.forms import SMALL_BYTES_MAX, RequestRefused, read_form
 
 
 def request(body: bytes, chunk: int = 7, **headers: str) -> Request:
@@ -34,7 +34,7 @@ async def test_a_form_is_read_whole_and_a_name_that_stands_twice_has_a_line_each
 
 @pytest.mark.parametrize("origin", ["https://console.example.com", "null", "http://console.test.evil.test", "http://["])
 async def test_another_origin_is_refused_unless_a_proxy_has_that_address(origin: str):
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         await read_form(request(b"csrf=t", origin=origin), "t")
 
     assert refused.value.status is HTTPStatus.FORBIDDEN
@@ -42,14 +42,14 @@ async def test_another_origin_is_refused_unless_a_proxy_has_that_address(origin:
 
 
 async def test_a_token_with_characters_that_are_no_ascii_is_wrong_and_no_more():
-    with pytest.raises(Refused):
+    with pytest.raises(RequestRefused):
         await read_form(request(b"csrf=%C3%A9"), "t")
 
 
 async def test_a_form_of_anybody_is_small():
     sent = b"csrf=t&password=" + b"x" * SMALL_BYTES_MAX
 
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         await read_form(request(sent), "t", is_small=True)
 
     assert refused.value.status is HTTPStatus.REQUEST_ENTITY_TOO_LARGE
@@ -68,7 +68,7 @@ async def test_a_form_that_does_not_end_or_is_broken_off_is_said_in_words(monkey
         return {"type": "http.disconnect"}
 
     for receive in (silence, gone):
-        with pytest.raises(Refused, match="did not arrive whole"):
+        with pytest.raises(RequestRefused, match="did not arrive whole"):
             await read_form(Request(asked.scope, receive), "t", is_small=True)
 
 
@@ -87,7 +87,7 @@ def test_every_text_arrives_as_it_was_sent(pairs: list[tuple[str, str]]):
 
 @pytest.mark.parametrize("body", [b"a=%4", b"a=%", b"a=%%41", b"a=%zz", b"a=%ff", b"a=\xff", b"a=\r\n"])
 async def test_what_no_browser_encodes_is_a_damaged_form(body: bytes):
-    with pytest.raises(Refused, match="damaged"):
+    with pytest.raises(RequestRefused, match="damaged"):
         await read_form(request(b"csrf=t&" + body), "t")
 
 

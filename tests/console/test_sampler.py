@@ -124,7 +124,7 @@ async def test_a_mistake_of_ours_is_logged_and_a_gap(caplog):
     cluster.brokers = [object()]
     sampler = cluster.sampler()
     await sampler.sample()
-    assert sampler.facts["faults"][0]["text"] == "the console made a mistake; its log says more"
+    assert sampler.facts["faults"][0]["text"] == "internal error; see the console's log"
     assert "a sample failed" in caplog.text
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from halfmoon.client.admin import AdminSettings
-from halfmoon.console.server import Place, first_user, serve
+from halfmoon.console.server import ConsoleAddress, first_user, serve
 from halfmoon.errors import SettingError
 from tests.authority import Authority
 
@@ -19,7 +19,7 @@ from tests.authority import Authority
 )
 def test_cookies_go_over_tls_alone_where_browsers_speak_it(certificate, public_url, secure):
     with socket.socket() as listening:
-        assert Place(listening, certificate, public_url=public_url).secure is secure
+        assert ConsoleAddress(listening, certificate, public_url=public_url).secure is secure
 
 
 async def test_a_certificate_that_does_not_load_is_named(tmp_path):
@@ -27,7 +27,9 @@ async def test_a_certificate_that_does_not_load_is_named(tmp_path):
     with socket.socket() as listening:
         for certificate, key in (("/nonexistent", ""), (__file__, ""), (encrypted.cert, encrypted.key)):
             with pytest.raises(SettingError, match=f"certificate {certificate}"):
-                await serve(Place(listening, certificate, key), tmp_path, AdminSettings(nameserver="127.0.0.1:9"), lambda _: None)
+                await serve(
+                    ConsoleAddress(listening, certificate, key), tmp_path, AdminSettings(nameserver="127.0.0.1:9"), lambda _: None
+                )
 
 
 def test_the_command_for_the_first_user_fits_any_directory():

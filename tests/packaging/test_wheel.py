@@ -22,7 +22,7 @@ from packaging.utils import canonicalize_name
 from tests.packaging.conftest import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-ENVIRONMENT_MB_MAX = 80
+ENVIRONMENT_MB_MAX = 60
 PROCESSOR_SECONDS_MAX = 30
 """From nothing to the first message, without what waits for the network or for other tests; measured: 10."""
 PINNED = re.compile(r"^([a-z0-9.-]+)==(?:[^\n]*\\\n)*[^\n]*\n", re.M)

@@ -1,1 +1,1 @@
-"""The command ``halfmoon``: one module a noun, a table of them in `shared.command_group`. Uses the client's public names only."""
+"""Command ``halfmoon``: one module a noun, listed in `shared.command_group`. Uses the client's public names only."""

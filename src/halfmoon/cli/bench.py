@@ -1,4 +1,4 @@
-"""`halfmoon bench`: how many messages a second this client sends to, or pulls from, any RocketMQ cluster."""
+"""`halfmoon bench`: measures the messages per second that this client sends to, or pulls from, any RocketMQ cluster."""
 
 from __future__ import annotations
 
@@ -96,7 +96,10 @@ class Empty(HalfmoonError):
 
 
 class Measured(msgspec.Struct):
-    """What was measured. Latencies are of one request, in microseconds; CPU seconds are this client's own, user and system."""
+    """Measurement of sends or pulls.
+
+    Latencies are of one request, in microseconds; CPU seconds are this client's own, user and system.
+    """
 
     messages: int
     failed: int
@@ -111,7 +114,7 @@ class Measured(msgspec.Struct):
 
 
 class _Tally:
-    """Counts while it runs."""
+    """Counters of a running measurement."""
 
     def __init__(self) -> None:
         self.messages = self.bytes = self.failed = 0
@@ -211,7 +214,7 @@ def _show(result: Measured, *, as_json: bool) -> None:
     else:
         say(f"{result.messages_per_second:,.0f} messages/s, {result.megabytes_per_second:,.1f} MB/s")
         what = "request"
-        if isinstance(result, Transactions) and result.half is not None:
+        if isinstance(result, TransactionMeasurement) and result.half is not None:
             what, half = "transaction", result.half
             say(f"{result.messages - result.rolled_back:,} committed, {result.rolled_back:,} rolled back")
             say(f"a half message took {half.p50_us:,} µs (p50), {half.p99_us:,} µs (p99), {half.max_us:,} µs (max)")
@@ -226,8 +229,8 @@ def _show(result: Measured, *, as_json: bool) -> None:
 # ---------------------------------------------------------------- transactions
 
 
-class Transactions(Measured):
-    """What was measured of transactions, each from the beginning of its half message until its decision is sent.
+class TransactionMeasurement(Measured):
+    """Measurement of transactions, each from the beginning of its half message until its decision is sent.
 
     ``half`` is of half messages alone. Nobody answers a decision.
     """
@@ -242,8 +245,8 @@ def tx(
     connections: Connections = 1,
     in_flight: Annotated[int, Option("--in-flight", min=1, max=4096, help="Transactions in flight per connection.")] = 1,
     size: Annotated[int, Option("--size", min=1, max=4 * 1024 * 1024, help="Body size in bytes.")] = 1024,
-    local: Annotated[str, Option("--local", metavar="DURATION", help="How long each local transaction takes.")] = "0",
-    rollback: Annotated[int, Option("--rollback", min=0, max=100, help="How many of 100 transactions are rolled back.")] = 0,
+    local: Annotated[str, Option("--local", metavar="DURATION", help="Duration of each local transaction.")] = "0",
+    rollback: Annotated[int, Option("--rollback", min=0, max=100, help="Percentage of transactions that are rolled back.")] = 0,
     span: Annotated[str, Option("--for", metavar="DURATION", help="How long to run them: 100ms to 1h.")] = "5s",
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
@@ -263,7 +266,7 @@ def tx(
 
 async def _transact(
     settings: dict[str, Any], message: Message, connections: int, in_flight: int, seconds: float, *, local_s: float, rollback: int
-) -> Transactions:
+) -> TransactionMeasurement:
     def lost(_: object) -> LocalTransactionState:
         """Answer a check: the decision did not arrive."""
         return LocalTransactionState.ROLLBACK
@@ -277,7 +280,7 @@ async def _transact(
         until = time.perf_counter_ns() + int(seconds * 1e9)
         work = [_keep_transacting(p, message, until, whole, half, local_s, rollback) for p in producers for _ in range(in_flight)]
         rolled_back = sum(await asyncio.gather(*work))
-        return Transactions(**msgspec.structs.asdict(whole.measured()), rolled_back=rolled_back, half=half.measured())
+        return TransactionMeasurement(**msgspec.structs.asdict(whole.measured()), rolled_back=rolled_back, half=half.measured())
 
 
 async def _keep_transacting(

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import halfmoon
 from halfmoon.cli.shared.app import App, Option
-from halfmoon.cli.shared.bodies import Bodies
+from halfmoon.cli.shared.bodies import BodyBudget
 from halfmoon.cli.shared.lines import check_reader, say
 from halfmoon.cli.shared.options import LOCAL, Json, NameServer, Topic, duration_ms, time_ms
 from halfmoon.cli.shared.output import body_text, show_json
@@ -25,7 +25,7 @@ Show = Callable[[StoredMessage], None]
 
 Group = Annotated[
     str | None,
-    Option("--group", "-g", metavar="GROUP", help="Consume as a member of this group, committing offsets; without it, only look."),
+    Option("--group", "-g", metavar="GROUP", help="Consume as a member of this group, committing offsets; without it, read only."),
 ]
 Tags = Annotated[str, Option("--filter", metavar="TAGS", help="Tags separated by '||'; * for all.")]
 Sql = Annotated[str | None, Option("--sql", metavar="EXPRESSION", help="An SQL92 expression over properties, instead of tags.")]
@@ -54,8 +54,8 @@ def consume(
 ) -> int:
     """Show the messages of a topic; with --follow, also new ones as they arrive.
 
-    Without --group, nothing is marked as consumed. Compressed bodies that take more than 16 MiB and 32 times what is stored are
-    left out of JSON, which says why.
+    Without --group, nothing is marked as consumed. Compressed bodies that unpack to more than 16 MiB and 32 times their stored
+    size are left out of JSON, with the reason.
 
     Example: halfmoon consume --topic orders --filter 'paid || refunded' --since 1h --follow
 
@@ -66,7 +66,7 @@ def consume(
     idle_ms = duration_ms(idle, "--idle", at_least="1ms")
     subscription(topic, expression, sql=sql)  # a wrong filter is refused before any server is asked
     check_topic(nameserver, topic)
-    bodies = Bodies()
+    bodies = BodyBudget()
     show: Show = (lambda message: show_json(bodies.facts(message))) if as_json else _show
     if group is None:
         shown = _browse(nameserver, topic, expression, sql, at, show, follow=follow)
@@ -87,7 +87,7 @@ def consume(
 
 
 def _no_housekeeping(record: logging.LogRecord) -> bool:
-    """Whether a line of the client's log is for who reads messages: one a queue and 5 s about its offset is not."""
+    """Whether a line of the client's log concerns readers: the ones about each queue's offset do not."""
     return record.module != "offsets"
 
 
@@ -103,7 +103,7 @@ def _browse(
 def _consume(
     nameserver: str, group: str, topic: str, expression: str, sql: str | None, since: int, show: Show, idle_ms: int | None
 ) -> Generator[None, None, None]:
-    """Show what a member of a group is given, and yield after each message; it counts as consumed once it was shown."""
+    """Show the messages of a member of a group, and yield after each; a message counts as consumed once it was shown."""
     begin = {FIRST: ConsumeFrom.FIRST_OFFSET, LAST: ConsumeFrom.LAST_OFFSET}.get(since, ConsumeFrom.TIMESTAMP)
     with halfmoon.PullConsumer(
         group=group, nameserver=nameserver, auto_commit=False, consume_from=begin, consume_timestamp_ms=max(since, 0)

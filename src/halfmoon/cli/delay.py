@@ -1,4 +1,4 @@
-"""`halfmoon delay`: messages that wait for their time, and cancelling one."""
+"""`halfmoon delay`: lists and cancels delayed messages."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def list_(
 
 @app.command()
 def cancel(
-    name: Annotated[str, Argument(metavar="ID", help="The message id, or the recall handle that its send returned.")],
+    name: Annotated[str, Argument(metavar="ID", help="The message id, or the recall handle from its send.")],
     topic: Topic,
     yes: Yes = False,
     nameserver: NameServer = LOCAL,

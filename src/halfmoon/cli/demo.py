@@ -1,4 +1,4 @@
-"""`halfmoon demo`: runs the example of that name, which the wheel brings along."""
+"""`halfmoon demo`: runs the example of that name, which is part of the wheel."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import click
 
 import halfmoon
 from halfmoon.cli.shared.app import App, Argument, Option
-from halfmoon.cli.shared.bodies import Bodies
+from halfmoon.cli.shared.bodies import BodyBudget
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.options import LOCAL, Json, Limit, NameServer, OneGroup, Yes, check_terminal, confirm, time_ms
 from halfmoon.cli.shared.output import body_text, show_json, show_table
@@ -39,8 +39,8 @@ Edits = Annotated[
 
 
 @dataclass(frozen=True, kw_only=True)
-class Selection:
-    """Which dead letters a command takes, as its options say. ``group`` is not counted as narrowing."""
+class DeadLetterSelection:
+    """Selection of dead letters by options. ``group`` is not counted as narrowing."""
 
     group: OneGroup = None
     since: Annotated[str | None, Option("--since", metavar="TIME", help=f"Dead-lettered at or after this time: {TIME_FORMS}.")] = (
@@ -77,7 +77,7 @@ class Selection:
 
 @app.command("list", finds=True)
 def list_(
-    selection: Selection,
+    selection: DeadLetterSelection,
     limit: Limit = 100,
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
@@ -115,7 +115,7 @@ def show(
         letter = admin.dead_letter(name, group)
         facts = _facts(admin, letter)
     if as_json:
-        show_json({**facts, "message": Bodies().facts(letter.message)})
+        show_json({**facts, "message": BodyBudget().facts(letter.message)})
         return
     for line in ("dead_lettered_ms", "born_ms"):
         facts[line] = time_text(facts[line])
@@ -132,7 +132,7 @@ def replay(
         list[str] | None, Argument(metavar="[ID]...", help="Ids that `dlq list` shows; without any, the options select.")
     ] = None,
     *,
-    selection: Selection,
+    selection: DeadLetterSelection,
     to: To = None,
     edit: Edits = None,
     again: Annotated[bool, Option("--again", help="Also those that were already replayed to that topic.")] = False,
@@ -202,7 +202,7 @@ def _row(letter: DeadLetter, facts: dict[str, Any]) -> list[object]:
 
 
 def _changes(texts: list[str]) -> dict[str, Any]:
-    """Return what ``NAME=VALUE`` texts change, as `Admin.replay_dead_letter` takes it. Raises click.BadParameter."""
+    """Return the changes of ``NAME=VALUE`` texts, as `Admin.replay_dead_letter` takes it. Raises click.BadParameter."""
     changes: dict[str, Any] = {"properties": {}}
     for text in texts:
         name, equals, value = text.partition("=")

@@ -1,4 +1,4 @@
-"""`halfmoon events`: run the consumers of modules or of declarations, and see what these declare."""
+"""`halfmoon events`: runs the consumers of modules or declaration files, and lists their declarations."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ app = App(
 LEVELS = {"error": logging.ERROR, "warning": logging.WARNING, "info": logging.INFO, "debug": logging.DEBUG}
 FILES = (".toml", ".xml")
 STOP_MORE_S = 10
-"""How much longer than its functions a process that is to start again may take to end."""
+"""Time that a process to be restarted may take to end, in addition to its functions."""
 
 Modules = Annotated[
     list[str],
@@ -56,8 +56,8 @@ Reload = Annotated[bool, Option("--reload", help="For development: start again w
 Log = Annotated[str, Option("--log", metavar="LEVEL", help="Log level (stderr): error, warning, info or debug.")]
 
 
-class Declarations(NamedTuple):
-    """What modules and files declare. ``settings`` are those of consumer groups."""
+class LoadedDeclarations(NamedTuple):
+    """Declarations of modules and files. ``settings`` are those of consumer groups."""
 
     publishers: list[Publisher]
     handlers: list[Handler]
@@ -172,8 +172,8 @@ def schema(
         sys.stdout.write(yaml.safe_dump(made, sort_keys=False, allow_unicode=True))
 
 
-def declared(names: list[str], nameserver: str = "") -> Declarations:
-    """Return what modules and files declare, the current directory being importable.
+def declared(names: list[str], nameserver: str = "") -> LoadedDeclarations:
+    """Return the declarations of modules and files; the current directory is importable.
 
     ``nameserver`` goes before what the files say. Raises UsageError, ModuleRefused.
     """
@@ -184,7 +184,7 @@ def declared(names: list[str], nameserver: str = "") -> Declarations:
     modules = [module_named(name) for name in names if not name.endswith(FILES)]
     publishers = {id(value): value for module in modules for value in vars(module).values() if isinstance(value, Publisher)}
     from_files = _in_files(files, nameserver) if files else None
-    return Declarations(
+    return LoadedDeclarations(
         [*publishers.values(), *(from_files.publishers.values() if from_files else ())],
         handlers_of([*modules, *(from_files.consumers if from_files else ())]),  # a list: nothing is not everything
         from_files.consumer_settings if from_files else {},
@@ -192,7 +192,7 @@ def declared(names: list[str], nameserver: str = "") -> Declarations:
 
 
 def _in_files(files: list[str], nameserver: str) -> Declared:
-    """Return what files declare. Where neither they nor the command name a name server, publishers take the default, too."""
+    """Return the declarations of files. Where neither they nor the command name a name server, publishers take the default, too."""
     parsed = read(*files)
     publishers = tuple(
         replace(publisher, settings={"nameserver": LOCAL, **publisher.settings}) for publisher in parsed.declarations.publishers

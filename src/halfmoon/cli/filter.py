@@ -1,4 +1,4 @@
-"""`halfmoon filter`: how an SQL92 filter is parsed, what it costs, and which messages pass. Asks no server."""
+"""`halfmoon filter`: shows the parse tree and the cost of an SQL92 filter, and the messages that pass. Asks no server."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LINE_BYTES_MAX = 32 * 1024 * 1024
 """A line of a file of messages. The largest body that brokers take, as JSON, is a third of it."""
 
 GROUP = 1000
-"""Messages that are tested at once; of fewer in all, the time means little and is not shown."""
+"""Messages that are tested at once; with fewer in all, the time means little and is not shown."""
 
 _MEMBERS = json_decoder(dict[str, Any])
 
@@ -52,7 +52,7 @@ def explain(
     count: Annotated[int, Option("--show", min=0, max=100_000, help="Show N messages; all are counted.")] = 20,
     as_json: Json = False,
 ) -> None:
-    """Show how a filter is parsed, what evaluating it costs, and which of the given messages pass.
+    """Show the parse tree of a filter, the cost of evaluating it, and which of the given messages pass.
 
     A line of the file is an object with "properties", or the properties themselves. A result is true (the message passes), false,
     null (a property is missing) or unfit (a value cannot be read as the filter needs it).
@@ -75,7 +75,7 @@ def explain(
 
 
 class _Trials:
-    """Tested messages: how many had which result, and the first few one by one."""
+    """Results of tested messages: counts of each result, and the first few messages."""
 
     def __init__(self, tested: Filter, shown_max: int) -> None:
         self._filter, self._shown_max = tested, shown_max

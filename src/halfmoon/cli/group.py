@@ -122,7 +122,7 @@ def delete(group: Group, cluster: Cluster = None, yes: Yes = False, nameserver: 
 
 
 def _held(admin: halfmoon.Admin, topic: str) -> int:
-    """Return how many messages a topic holds; 0 where it is not there."""
+    """Return how many messages a topic holds; 0 if there is no such topic."""
     try:
         return sum(ends.max_offset - ends.min_offset for ends in admin.topic_stats(topic).values())
     except TopicNotFound:
@@ -178,7 +178,7 @@ def reset(
 
 
 def _target(to: object, offset: int | None) -> str:
-    """Return in words where progress goes."""
+    """Return the target of a reset in words."""
     if offset is not None:
         return f"offset {offset:,}"
     return time_text(to) if isinstance(to, int) else "the oldest message" if to == "earliest" else "the end, skipping the backlog"

@@ -1,6 +1,6 @@
-"""``halfmoon``: the table of commands. Loads a command's module only when that command runs.
+"""Entry point of ``halfmoon``. Loads the modules of commands only when one runs.
 
-`serve`, `nameserver` and `broker` start without loading Typer and Rich, so that they are ready sooner.
+`serve`, `nameserver` and `broker` start without loading Click, so that they are ready sooner.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _run(given)
     except KeyboardInterrupt:
-        return 130  # as shells say of what SIGINT ended
+        return 130  # as shells report a process that SIGINT ended
 
 
 def _run(given: list[str]) -> int:

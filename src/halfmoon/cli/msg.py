@@ -1,4 +1,4 @@
-"""`halfmoon msg`: find stored messages by id, key, offset or time, show their lives, and deliver them again."""
+"""`halfmoon msg`: finds stored messages by id, key, offset or time, shows their history, and delivers them again."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import click
 
 import halfmoon
 from halfmoon.cli.shared.app import App, Argument, Option
-from halfmoon.cli.shared.bodies import Bodies
+from halfmoon.cli.shared.bodies import BodyBudget
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.options import LOCAL, Json, NameServer, Topic, time_ms
 from halfmoon.cli.shared.output import body_text, show_json, show_table
@@ -53,7 +53,7 @@ def get(
             message = admin.message_by_offset_id(msg_id) if topic is None else admin.message_by_id(topic, msg_id)
             _name_broker(admin, message)
     if as_json:
-        show_json(Bodies().facts(message))
+        show_json(BodyBudget().facts(message))
     else:
         _show_whole(message)
 
@@ -84,7 +84,7 @@ def find(
             by_key = admin.messages_by_key(topic, key, count_max=count, begin_ms=begin, end_ms=end)
             messages = [message for message in by_key if not tags or message.tag in tags]
     if as_json:
-        bodies = Bodies()
+        bodies = BodyBudget()
         show_json([bodies.facts(message) for message in messages])
     else:
         show_table("", ("stored", "queue", "offset", "tag", "keys", "id", "body"), map(_row, messages))
@@ -101,9 +101,9 @@ def trace(
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Show the life of a message: sent, stored, delayed, checked, decided, redelivered, dead-lettered; and each group's position.
+    """Show the history of a message (sent, stored, delayed, checked, decided, dead-lettered) and each group's position.
 
-    Needs no tracing to be switched on.
+    Works without tracing.
 
     Example: halfmoon msg trace 7F0000010EA618B4AAC2 --topic orders
     """
@@ -212,7 +212,7 @@ def _show_whole(message: StoredMessage) -> None:
 
 
 def _show_trace(trace: MessageTrace) -> None:
-    """Write what happened in the order of time, each group's progress, and what nobody recorded."""
+    """Write the events in the order of time, each group's progress, and the facts that nobody recorded."""
     facts = [f"message {trace.msg_id}", f"topic {trace.topic}"]
     facts += [f"tag {trace.tag}"] * bool(trace.tag) + [f"keys {trace.keys}"] * bool(trace.keys)
     say(", ".join(facts))

@@ -1,4 +1,4 @@
-"""`halfmoon produce`: send messages from arguments, a file or standard input."""
+"""`halfmoon produce`: sends messages from arguments, a file or standard input."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def _bodies(arguments: list[str] | None, file: Path | None, *, whole: bool) -> I
 
 
 def _read(source: BinaryIO, *, whole: bool) -> Iterator[bytes]:
-    """Yield one body, or one a line (empty lines are left out). A body longer than brokers take is refused by the producer."""
+    """Yield one body, or one a line (empty lines are left out). The producer refuses a body that is too long for brokers."""
     limit = BODY_BYTES_MAX + 2  # one byte over, whatever ends the line: the producer refuses it
     if whole:
         yield source.read(limit)

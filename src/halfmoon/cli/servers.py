@@ -1,7 +1,7 @@
 """`halfmoon serve`, `nameserver` and `broker`: their options and their ready line.
 
-The options stand in one table. `read_options` parses them without Typer, because importing that takes longer than starting a
-broker; help and errors go through commands made from the same table (`cli.shared.server_help`).
+The options are in one table. `read_options` parses them without Click, because a broker is ready sooner without it; help and errors
+go through commands made from the same table (`cli.shared.command_group`).
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from halfmoon.cli.console.child import ConsoleChild
 
 
-class Option(NamedTuple):
-    """One option of a server: its flag, what its value is called (empty: it is a switch), the setting it stands for, its help."""
+class Flag(NamedTuple):
+    """Option of a server: its flag, the name of its value (empty: a switch), its setting, its help."""
 
     flag: str
     metavar: str
@@ -49,38 +49,36 @@ class Option(NamedTuple):
         return self.flag.strip("-").replace("-", "_")
 
 
-DATA = Option("--data", "DIR", None, "The data directory.", "~/.local/share/halfmoon")
-CONFIG = Option("--config", "FILE", None, "Settings: TOML, or a RocketMQ broker.conf.", many=True)
-HOST = Option("--host", "ADDRESS", None, "The address to listen on; anything but loopback requires --allow-remote.", "127.0.0.1")
-NAME_SERVER_PORT = Option("--nameserver-port", "PORT", "nameserver.port", "Port of the name server; 0 takes a free one.", "9876")
-BROKER_PORT = Option("--broker-port", "PORT", "broker.port", "Port of the broker; 0 takes a free one.", "10911")
-BROKER_NAME = Option("--broker-name", "NAME", "broker.name", "Name of the broker.", "broker-a")
-CLUSTER = Option("--cluster", "NAME", "broker.cluster", "Cluster of the broker.", "DefaultCluster")
-REGISTER_WITH = Option(
+DATA = Flag("--data", "DIR", None, "The data directory.", "~/.local/share/halfmoon")
+CONFIG = Flag("--config", "FILE", None, "Settings: TOML, or a RocketMQ broker.conf.", many=True)
+HOST = Flag("--host", "ADDRESS", None, "The address to listen on; anything but loopback requires --allow-remote.", "127.0.0.1")
+NAME_SERVER_PORT = Flag("--nameserver-port", "PORT", "nameserver.port", "Port of the name server; 0 takes a free one.", "9876")
+BROKER_PORT = Flag("--broker-port", "PORT", "broker.port", "Port of the broker; 0 takes a free one.", "10911")
+BROKER_NAME = Flag("--broker-name", "NAME", "broker.name", "Name of the broker.", "broker-a")
+CLUSTER = Flag("--cluster", "NAME", "broker.cluster", "Cluster of the broker.", "DefaultCluster")
+REGISTER_WITH = Flag(
     "--nameserver",
     "ADDRESSES",
     "broker.nameserver",
     "Name servers to register with, separated by ';' (for broker, also NAMESRV_ADDR).",
 )
-SET = Option("--set", "KEY=VALUE", None, "Any setting, by its name here or in RocketMQ's broker.conf; may be repeated.", many=True)
-ACL = Option("--acl", "FILE", None, "File of accounts (plain_acl.yml): take requests from these alone.")
-ALLOW_REMOTE = Option("--allow-remote", "", None, "Accept connections from other machines; requires --acl and TLS, or --insecure.")
-NAMES_REMOTE = Option("--allow-remote", "", None, "Accept connections from other machines; see register_secret for who registers.")
-INSECURE = Option("--insecure", "", None, "With --allow-remote: let every machine send, read and administer, without accounts.")
-BROKERS = Option(
-    "--brokers", "N", None, f"A cluster of N brokers, up to {BROKERS_MAX}, to try and test with; ports ten apart.", "1"
-)
-EPHEMERAL = Option(
+SET = Flag("--set", "KEY=VALUE", None, "Any setting, by its name here or in RocketMQ's broker.conf; may be repeated.", many=True)
+ACL = Flag("--acl", "FILE", None, "File of accounts (plain_acl.yml): take requests from these alone.")
+ALLOW_REMOTE = Flag("--allow-remote", "", None, "Accept connections from other machines; requires --acl and TLS, or --insecure.")
+NAMES_REMOTE = Flag("--allow-remote", "", None, "Accept connections from other machines; see register_secret for who registers.")
+INSECURE = Flag("--insecure", "", None, "With --allow-remote: let every machine send, read and administer, without accounts.")
+BROKERS = Flag("--brokers", "N", None, f"A cluster of N brokers, up to {BROKERS_MAX}, to try and test with; ports ten apart.", "1")
+EPHEMERAL = Flag(
     "--ephemeral", "", None, "For tests: free ports, small files in a directory that goes at the end, ready line as JSON."
 )
-UNTIL_EOF = Option("--until-eof", "", None, "Stop when standard input ends, as a pipe does when the process at its other end dies.")
-HTTP_PORT = Option(
+UNTIL_EOF = Flag("--until-eof", "", None, "Stop when standard input ends, as a pipe does when the process at its other end dies.")
+HTTP_PORT = Flag(
     "--http-port", "PORT", "http.http_port", "Port for monitoring: /metrics, /healthz and /readyz; 0 takes a free one."
 )
-CONSOLE = Option("--console", "", None, "Run the console beside it, in a process of its own, on loopback (console.md).")
-CONSOLE_PORT = Option("--console-port", "PORT", None, "Port of the console; 0 takes a free one.", "8480")
-LOG = Option("--log", "LEVEL", None, "Log level (stderr): error, warning, info or debug.", "warning")
-JSON = Option("--json", "", None, "Print the ready line as JSON.")
+CONSOLE = Flag("--console", "", None, "Run the console beside it, in a process of its own, on loopback (console.md).")
+CONSOLE_PORT = Flag("--console-port", "PORT", None, "Port of the console; 0 takes a free one.", "8480")
+LOG = Flag("--log", "LEVEL", None, "Log level (stderr): error, warning, info or debug.", "warning")
+JSON = Flag("--json", "", None, "Print the ready line as JSON.")
 
 OPTIONS = {
     "serve": (
@@ -115,12 +113,12 @@ MISSED_IF_IGNORED = frozenset({
     "haMasterAddress", "slaveReadEnable", "storePathDLedgerCommitLog", "storePathEpochFile", "storePathBrokerIdentity",
     "readOnlyCommitLogStorePaths", "kvConfigPath", "configStorePath", "brokerConfigPath",
 })  # fmt: skip
-"""RocketMQ's keys that change what a user gets, and are ignored here: that is logged at the default level."""
+"""RocketMQ's keys that would change results for users, and are ignored here: this is logged as a warning."""
 
 AS_IT_IS_ANYWAY = {
     "slaveReadEnable": "false", "rejectPullConsumerEnable": "false",
 }  # fmt: skip
-"""Values of such keys that ask for what Halfmoon does anyway: they are ignored at INFO."""
+"""Values of these keys that match what Halfmoon does: they are logged at INFO."""
 
 _FREE_PORTS = {"nameserver.port": 0, "broker.port": 0}
 
@@ -136,7 +134,7 @@ def run_server(name: str, arguments: Sequence[str]) -> int | None:
     return None if values is None else serve(name, values)
 
 
-def read_options(options: Sequence[Option], arguments: Sequence[str]) -> dict[str, Any] | None:
+def read_options(options: Sequence[Flag], arguments: Sequence[str]) -> dict[str, Any] | None:
     """Return the values of ``--flag value``, ``--flag=value`` and switches by name; None for anything else."""
     known = {option.flag: option for option in options}
     values: dict[str, Any] = {option.name: [] if option.many else None if option.metavar else False for option in options}
@@ -203,7 +201,7 @@ def _stop_at_eof() -> None:
 
 
 def _count(text: str | None) -> int:
-    """Return how many brokers are asked for. Raises UsageError."""
+    """Return the number of brokers to start. Raises UsageError."""
     numbers = {str(number): number for number in range(1, BROKERS_MAX + 1)}
     if text is not None and text not in numbers:
         raise UsageError(f"--brokers {text:.20}: must be a number from 1 to {BROKERS_MAX}")
@@ -236,7 +234,7 @@ def settings_from(name: str, values: Mapping[str, Any], environment: Mapping[str
 
 
 def _check_remote(name: str, settings: Configuration, values: Mapping[str, Any]) -> None:
-    """Raise UsageError for a server that other machines could connect to, if nobody said so, or said who may."""
+    """Raise UsageError for a server that other machines can reach without permission, or without accounts."""
     if not values.get("allow_remote"):
         how = "" if name == "nameserver" else ", and --acl FILE with accounts for it (docs/access.md)"
         raise UsageError(f"--host {settings.host} lets other machines connect: add --allow-remote to allow it{how}")
@@ -248,7 +246,7 @@ def _check_remote(name: str, settings: Configuration, values: Mapping[str, Any])
         and settings.tls.server_mode is not TlsMode.ENFORCING
     ):
         raise UsageError(
-            "accounts without TLS: whoever overhears a signed request can repeat it: let all connections be TLS "
+            "accounts without TLS: a signed request can be overheard and repeated: require TLS for all connections "
             "(tls.server.mode=enforcing, docs/tls.md); or --set acl_without_tls=true, where the network keeps strangers out"
         )
     if name != "nameserver" and not broker.acl_enable and not values.get("insecure"):
@@ -259,10 +257,11 @@ def _check_remote(name: str, settings: Configuration, values: Mapping[str, Any])
 
 
 def data_directory(name: str, given: str | None, settings: Configuration, environment: Mapping[str, str]) -> Path:
-    """Return where a server keeps its data: as given, else as a broker's setting (``storePathRootDir``) or ``HALFMOON_DATA`` says,
-    else in the user's data directory (XDG).
+    """Return the data directory of a server.
 
-    Raises SettingError when a part of the store is wanted in another place than its own in that directory.
+    It is the given one, else that of a broker's setting (``storePathRootDir``), of ``HALFMOON_DATA``, or the user's (XDG).
+
+    Raises SettingError if a setting puts a part of the store outside of that directory.
     """
     chosen = given or settings.store.data or environment.get("HALFMOON_DATA")
     own = "nameserver" if name == "nameserver" else ""
@@ -279,7 +278,7 @@ def data_directory(name: str, given: str | None, settings: Configuration, enviro
 
 
 def _console(values: Mapping[str, Any], data: Path) -> ConsoleChild | None:
-    """Return the console of `serve`, its port bound; None where it is not wanted, which then costs no import."""
+    """Return the console of `serve`, its port bound; None without --console, which then costs no import."""
     port = values.get("console_port")
     if not values.get("console"):
         if port is not None:
@@ -328,7 +327,7 @@ def _begin_log(name: str, level: str, settings: Configuration) -> None:
 
 
 def _say_ready(programs: Programs, data: Path, watched_at: str, console: str, *, as_json: bool) -> None:
-    """Write the one line that says clients may connect."""
+    """Write the ready line: clients may connect."""
     names = next((program for program in programs if program.broker is None), None)
     brokers: list[Program] = [program for program in programs if program.broker is not None]
     facts: dict[str, Any] = {"ready": True, "pid": os.getpid(), "data": str(data)}

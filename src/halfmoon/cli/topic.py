@@ -1,4 +1,4 @@
-"""`halfmoon topic`: create, list, show and delete topics."""
+"""`halfmoon topic`: creates, lists, shows and deletes topics."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def create(
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Create a topic on every broker, or change what is named of an existing one.
+    """Create a topic on every broker, or change the named settings of an existing one.
 
     Example: halfmoon topic create orders --queues 4
     """

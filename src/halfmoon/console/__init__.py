@@ -1,1 +1,1 @@
-"""The console: look into a cluster and change it, in a browser. A web application of its own, over the client's administration."""
+"""Web console: shows a cluster and changes it, in a browser. A web application over the client's administration."""

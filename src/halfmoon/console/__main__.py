@@ -1,4 +1,4 @@
-"""The console as a child of `halfmoon serve --console`: it reads what to serve from standard input, and stops when that ends.
+"""Console as a child process of `halfmoon serve --console`: reads its settings from standard input, and stops when that ends.
 
 The parent writes one line of JSON: ``listening``, the descriptor of a bound socket; ``data``, a directory; ``level``, of the log;
 ``cluster``, settings of an administration client. Secrets in these come this way because other users see arguments, and because
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from halfmoon.client.admin import AdminSettings
-from halfmoon.console.server import Place, first_user, serve
+from halfmoon.console.server import ConsoleAddress, first_user, serve
 from halfmoon.errors import HalfmoonError, UsageError
 from halfmoon.logs import to_stderr
 from halfmoon.model import split_address
@@ -31,7 +31,7 @@ WAIT_S = 5.0
 
 
 def main() -> int:
-    """Serve what standard input says; return the exit code: 0 asked to stop, 1 refused, 2 a wrong setting."""
+    """Serve with the settings on standard input; return the exit code: 0 stopped, 1 refused, 2 a wrong setting."""
     with open(INPUT, "rb", buffering=0, closefd=False) as parent:
         line = parent.readline()
     if not line:
@@ -46,7 +46,7 @@ def main() -> int:
 
     try:
         cluster = with_server_name(AdminSettings(**asked["cluster"]))
-        asyncio.run(serve(Place(socket.socket(fileno=asked["listening"])), data, cluster, ready, parent=INPUT))
+        asyncio.run(serve(ConsoleAddress(socket.socket(fileno=asked["listening"])), data, cluster, ready, parent=INPUT))
     except HalfmoonError as exc:
         log.error("%s", exc)
         return 2 if isinstance(exc, UsageError) else 1

@@ -1,4 +1,4 @@
-"""The web application: pages as HTML and as JSON, and changes carried out once. Knows no page by itself.
+"""Web application: pages as HTML and as JSON, and changes carried out once. Knows no page by itself.
 
 Every answer has the headers that keep a page from being framed, sniffed, kept or given scripts; what goes wrong is said in words.
 """
@@ -20,7 +20,7 @@ from starlette.types import Receive, Scope, Send
 
 from halfmoon.console.access.audit import UNKNOWN
 from halfmoon.console.access.sessions import RUNNING
-from halfmoon.console.forms import Refused, read_form
+from halfmoon.console.forms import RequestRefused, read_form
 from halfmoon.console.page import Asked, Change, Done, Page, Services
 from halfmoon.console.render import STATIC, Renderer
 from halfmoon.console.signing_in import SigningIn, inside
@@ -59,16 +59,16 @@ STATUSES = {
     NetworkError: HTTPStatus.BAD_GATEWAY,
     HalfmoonError: HTTPStatus.CONFLICT,
 }
-"""What HTTP calls what went wrong: the first that fits."""
+"""HTTP status of an error: the first class that fits."""
 HEADINGS = {
     HTTPStatus.BAD_REQUEST: "Not possible", HTTPStatus.FORBIDDEN: "Not allowed", HTTPStatus.NOT_FOUND: "Not found",
     HTTPStatus.CONFLICT: "Not done", HTTPStatus.BAD_GATEWAY: "No answer from the cluster",
 }  # fmt: skip
-"""What the page is called that says so, where HTTP's own word says little to an operator."""
+"""Title of the page for a status, where HTTP's own word says little to an operator."""
 
 
 class Console:
-    """The ASGI application over pages and changes, whose paths differ."""
+    """ASGI application over pages and changes, whose paths differ."""
 
     def __init__(self, services: Services, pages: Iterable[Page | Change]) -> None:
         pages = list(pages)
@@ -93,19 +93,21 @@ class Console:
                 self._answers["GET", "/overview.json" if each.path == "/" else f"{each.path}.json"] = partial(self._show, each)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request. Our own mistakes are a 500 and a line of the log."""
+        """Answer a request. An internal error is status 500 and a line of the log."""
         request = Request(scope, receive)
         method = "GET" if request.method == "HEAD" else request.method
         answer = self._answers.get((method, scope["path"]), self._unknown)
         try:
             if not self.services.shows_certificate and not is_own_host(request.headers.get("host", ""), self._names):
-                raise Refused("This is not the console's address: name it with --behind-proxy.", HTTPStatus.MISDIRECTED_REQUEST)
+                raise RequestRefused(
+                    "This is not the console's address: name it with --behind-proxy.", HTTPStatus.MISDIRECTED_REQUEST
+                )
             response = await answer(request)
         except HalfmoonError as exc:
             response = self._failed(request, exc)
         except Exception:
             log.exception("console: %s %s failed", request.method, request.url.path)
-            mistake = Refused("The console made a mistake; its log says more.", HTTPStatus.INTERNAL_SERVER_ERROR)
+            mistake = RequestRefused("Internal error; see the console's log.", HTTPStatus.INTERNAL_SERVER_ERROR)
             response = self._failed(request, mistake)
         response.headers.update(HEADERS)
         if self.services.secure:
@@ -117,10 +119,10 @@ class Console:
         return FileResponse(path, headers={"Cache-Control": "public, max-age=31536000, immutable"})
 
     async def _unknown(self, _request: Request) -> Response:
-        raise Refused("There is no such page.", HTTPStatus.NOT_FOUND)
+        raise RequestRefused("There is no such page.", HTTPStatus.NOT_FOUND)
 
     async def _show(self, page: Page, request: Request) -> Response:
-        """Answer a page: its facts, as JSON or in its template."""
+        """Answer a page with its facts, as JSON or in its template."""
         visitor = self._visitor(request, operators=page.operators, renews=not page.fragment)
         asked = Asked(self.services.admin, dict(request.query_params), visitor.user.name, self.services)
         facts = await page.facts(asked)
@@ -132,20 +134,20 @@ class Console:
         return Response(self.renderer.page(page, facts, visitor, asked.values), media_type="text/html")
 
     async def _carry_out(self, change: Change, request: Request) -> Response:
-        """Carry out a change and lead to the page that says what was done; a form sent twice is carried out once."""
+        """Carry out a change and redirect to the page that reports it; a form sent twice is carried out once."""
         csrf = self._visitor(request, operators=True).session.csrf
         form = await read_form(request, csrf, urlsplit(self.services.public_url).netloc)
         visitor, form_id = self._visitor(request, operators=True), form.pop("once", "")  # a form may take minutes to arrive
         if before := visitor.session.begin(form_id):
             said = "This form is being carried out." if before == RUNNING else f"This form was sent before; {before}"
-            raise Refused(said, HTTPStatus.CONFLICT)
-        said = "it is not known whether it was carried out: the console made a mistake"
+            raise RequestRefused(said, HTTPStatus.CONFLICT)
+        said = "it is not known whether it was carried out: internal error"
         try:
             done = await self._recorded(change, form, visitor)
             said, visitor.session.notice = f"it was carried out once. {done.said}", done.said
         except (ConnectionLost, RequestTimeout) as exc:
             said = f"it is not known whether it was carried out: {text_of(exc)}"
-            raise Refused(said, HTTPStatus.BAD_GATEWAY) from exc
+            raise RequestRefused(said, HTTPStatus.BAD_GATEWAY) from exc
         except HalfmoonError as exc:
             said = f"it failed: {text_of(exc)}"
             raise
@@ -168,24 +170,24 @@ class Console:
             outcome = f"{'not known' if may_be_done else 'failed'}: {text_of(exc)}"
             raise
         except Exception:
-            outcome = "not known: the console made a mistake"
+            outcome = "not known: internal error"
             raise
         finally:
             await to_thread(audit.end, entry, outcome)
 
     def _visitor(self, request: Request, *, operators: bool, renews: bool = True) -> Visitor:
-        """Return who asks. Raises Refused: nobody who is logged in, or only ``operators`` may."""
+        """Return the user of a request. Raises RequestRefused: nobody is logged in, or only ``operators`` may."""
         visitor = visitor_of(self.services, request, renews=renews)
         if operators and visitor.user.role != "operator":
             text = f"{visitor.user.name} is a viewer: only operators may change anything."
-            raise Refused(text if request.method == "POST" else "Only operators may see this.", HTTPStatus.FORBIDDEN)
+            raise RequestRefused(text if request.method == "POST" else "Only operators may see this.", HTTPStatus.FORBIDDEN)
         return visitor
 
     def _failed(self, request: Request, error: HalfmoonError) -> Response:
         if isinstance(error, SettingError):
             _log_once(str(error))
         known = next(status for kind, status in STATUSES.items() if isinstance(error, kind))
-        status = error.status if isinstance(error, Refused) else known
+        status = error.status if isinstance(error, RequestRefused) else known
         facts = {"error": escaped(text_of(error)), "kind": type(error).__name__, "status": status.value}
         if _wants_json(request):
             return Response(self.renderer.json(facts), status, media_type="application/json")
@@ -206,7 +208,7 @@ def _log_once(text: str) -> None:
 
 
 def text_of(error: HalfmoonError) -> str:
-    """Return what went wrong, in words."""
+    """Return the text of an error."""
     return f"{error.remark or 'refused'} (code {error.code})" if isinstance(error, BrokerError) else str(error)
 
 

@@ -1,4 +1,7 @@
-"""Why a consumer group does not get on, in sentences, from what brokers and members said. Asks nobody and changes nothing."""
+"""Reasons why a consumer group makes no progress, as sentences, from the answers of brokers and members.
+
+Asks and changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +18,12 @@ STALLED_MS, SILENT_MS, LEFT_BEHIND = 30_000, 120_000, 200
 """A listener hangs whose member has messages of a queue in process and neither begins nor ends one for so long, or has done so many
 later ones while the oldest is not done. And for so long may a pull take (ProcessQueue.isPullExpired, RocketMQ 4.9.8)."""
 NAMED_MAX = 5
-"""Queues and members that a sentence names; the others are counted."""
+"""Most queues and members that a sentence names; the others are counted."""
 REBALANCE = "Wait 20 s: members share queues out anew. If it stays, "
 
 
-class Known(msgspec.Struct):
-    """What is known of a group. ``members`` are client ids, ``infos`` how they are, or the error of one that does not say.
+class GroupFacts(msgspec.Struct):
+    """Facts about a group. ``members`` are client ids, ``infos`` how they are, or the error of one that does not say.
 
     ``unreadable``: topics and brokers that give them out to nobody; ``disabled``: brokers at which the group may not consume.
     """
@@ -34,21 +37,24 @@ class Known(msgspec.Struct):
     dead_letters: int = 0
 
     def lag(self, queues: Iterable[MessageQueue] | None = None) -> int:
-        """How many messages of some queues, or of all, are not consumed."""
+        """Return how many messages of some queues, or of all, are not consumed."""
         known = [self.queues[queue] for queue in (self.queues if queues is None else queues) if queue in self.queues]
         return sum(max(0, one.broker_offset - one.consumer_offset) for one in known)
 
     def answers(self) -> dict[str, Any]:
-        """What those members said that answered."""
+        """Return the information of the members that answered."""
         return {member: info for member, info in self.infos.items() if not isinstance(info, HalfmoonError)}
 
     def has_consumed(self) -> bool:
-        """Whether there is progress in any queue."""
+        """Whether the group has progress in any queue."""
         return any(one.consumer_offset > 0 for one in self.queues.values())
 
 
 class Finding(msgspec.Struct):
-    """What is the case and what to do next. ``blocks``: messages wait because of it. ``offset``: of the message that it is on."""
+    """A finding: the situation and the next step.
+
+    ``blocks``: messages wait because of it. ``offset``: of the message that it is on.
+    """
 
     what: str
     do: str
@@ -57,8 +63,8 @@ class Finding(msgspec.Struct):
     offset: int = -1
 
 
-def findings(known: Known, now_ms: int) -> list[Finding]:
-    """Return what blocks a group, then what else is worth knowing."""
+def findings(known: GroupFacts, now_ms: int) -> list[Finding]:
+    """Return the findings about a group, those that block it first."""
     return sorted([*_state(known), *_sharing(known), *_members(known, now_ms)], key=lambda finding: not finding.blocks)
 
 
@@ -73,7 +79,7 @@ def started_ms(info: Any) -> int:
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 16 else 0
 
 
-def _state(known: Known) -> Iterator[Finding]:
+def _state(known: GroupFacts) -> Iterator[Finding]:
     for broker in known.disabled:
         do = "Find out who switched it off, then switch it on (mqadmin updateSubGroup -s true)."
         yield Finding(f"Broker {broker} does not let this group consume: consumeEnable is false.", do)
@@ -103,8 +109,8 @@ def _state(known: Known) -> Iterator[Finding]:
             yield Finding(f"{what}.", do, blocks=False)
 
 
-def _sharing(known: Known) -> Iterator[Finding]:
-    """Members that want different things; and queues of none, where every member said what it holds (those that pop hold none)."""
+def _sharing(known: GroupFacts) -> Iterator[Finding]:
+    """Yield findings on members with different subscriptions, and on queues without a member (members that pop hold none)."""
     answers, wanted = known.answers(), dict[tuple[str, ...], list[str]]()
     for member, info in answers.items():
         wanted.setdefault(tuple(subscriptions(info)), []).append(member)
@@ -120,7 +126,7 @@ def _sharing(known: Known) -> Iterator[Finding]:
             yield Finding(f"No member holds {_queues(unheld)}, where {_wait(known.lag(unheld))}.", do)
 
 
-def _members(known: Known, now_ms: int) -> Iterator[Finding]:
+def _members(known: GroupFacts, now_ms: int) -> Iterator[Finding]:
     for member, info in known.infos.items():
         if isinstance(info, HalfmoonError):
             do = "Look at its process and its log. Clients of some languages never answer this."

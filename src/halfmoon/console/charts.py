@@ -1,4 +1,4 @@
-"""Small charts as SVG, drawn here: a page needs no script and no library for them. Pure functions, which templates call by name.
+"""Small charts as SVG: a page needs no script and no library for them. Pure functions, which templates call by name.
 
 Under a drawing stand its facts as text, for those who do not see it or want numbers. Its colours are classes of the style sheet.
 """
@@ -15,7 +15,7 @@ from halfmoon.logs import escaped
 from halfmoon.shown.texts import rate_text, time_text
 
 WIDTH, HEIGHT, TOP, BOTTOM = 360, 140, 18, 120
-"""The drawing, and between top and bottom its lines or bars: pixels of a screen that is 360 wide."""
+"""Size of a drawing, and where its lines or bars begin and end, in pixels."""
 COLUMNS = 180
 """Points of a line; each is the highest of the values that fall on it, and a gap if one of them is missing."""
 BARS_MAX = 40
@@ -23,7 +23,7 @@ Point = tuple[int, float | None]
 
 
 class Series(NamedTuple):
-    """A line: what it shows, and its points in order, each a time in ms since the epoch and a value; None: a gap."""
+    """Line of a chart: its name, and its points in order, each a time in ms since the epoch and a value; None: a gap."""
 
     label: str
     points: Sequence[Point]

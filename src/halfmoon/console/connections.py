@@ -1,4 +1,4 @@
-"""Connections of browsers: each has a time for what it does, and one that says nothing gives way to one that does."""
+"""Connections of browsers: each request has a time limit, and a silent connection is closed for a new one."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ import ssl
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 REQUESTS_MAX = 200
-"""Requests at a time, and connections."""
+"""Most requests at a time, and most connections."""
 WAIT_S = 10.0
 """Longest wait for a request, from its first byte or the answer before to the end of its headers."""
 REQUEST_S = 300.0
 """How long a request may take, its body and the answer included: some 14 KB a second for the largest body."""
 
 
-class Connection(H11Protocol):
-    """One connection. Where all are taken, the one that has waited longest for a request, or for the rest of one, is closed for a
-    new one: nobody keeps others out by half of a form.
+class BrowserConnection(H11Protocol):
+    """Connection of a browser.
+
+    If all are taken, the one that has waited longest for a request, or for the rest of one, is closed for a new one: nobody keeps
+    others out by half of a form.
 
     uvicorn alone waits for ever for the first request and for the rest of its headers, and counts all who wait as busy. It knows
     nothing of connections before they have shaken hands, and asyncio bounds neither them nor its log: in a subclass that has a
@@ -33,13 +35,13 @@ class Connection(H11Protocol):
 
     @property
     def _is_waiting(self) -> bool:
-        """Whether the browser is to say something: a request, or the rest of it."""
+        """Whether the browser has to send something: a request, or the rest of one."""
         return self._serving is None or self._serving.more_body
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn says it
-        """Give way to it, if need be, and wait for a request."""
+        """Accept the connection, close another for it if there are too many, and wait for a request."""
         if len(self.connections) >= REQUESTS_MAX - 1:
-            waiting = [other for other in self.connections if isinstance(other, Connection) and other._is_waiting]
+            waiting = [other for other in self.connections if isinstance(other, BrowserConnection) and other._is_waiting]
             if waiting:
                 min(waiting, key=lambda other: other._since_s)._drop()
         self.transport = transport
@@ -82,12 +84,12 @@ class Connection(H11Protocol):
         self._look()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the time."""
+        """Cancel the time limit."""
         self._deadline.cancel()
         super().connection_lost(exc)
 
     def _look(self) -> None:
-        """Begin a new time if a request has begun or ended; single bytes give none."""
+        """Restart the time limit if a request has begun or ended; single bytes do not."""
         serving = None if self.cycle is None or self.cycle.response_complete else self.cycle
         if serving is not self._serving:
             self._serving, self._since_s = serving, self.loop.time()

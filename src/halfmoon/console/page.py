@@ -1,4 +1,4 @@
-"""What the console is made of: pages that show facts and changes that carry something out, declared as values. Knows no HTTP.
+"""Pages that show facts and changes that carry something out, declared as values. Knows no HTTP.
 
 A page is a function that returns plain facts (dicts, lists, msgspec structs); its template shows them, and ``PATH.json`` is the
 same facts. A change is a form that an operator sends; it is written to the audit log before it is carried out, and is carried out
@@ -32,8 +32,11 @@ TEXT_MAX, CURSOR_MAX = 512, 8192
 
 
 class Services(NamedTuple):
-    """What pages and changes work with. ``secure``: browsers speak TLS, with a proxy or with the console, which then shows a
-    certificate. ``public_url``: where browsers find the console behind a proxy, empty without one."""
+    """Services of pages and changes.
+
+    ``secure``: browsers speak TLS, with a proxy or with the console, which then shows a certificate. ``public_url``: where browsers
+    find the console behind a proxy, empty without one.
+    """
 
     admin: AsyncAdmin
     sampler: Sampler
@@ -51,7 +54,7 @@ class Services(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """What a page or a change is asked: the cluster to ask, what stands in the query or form, and for whom."""
+    """Request for a page or a change: the cluster, the fields of the query or form, and the visitor."""
 
     admin: AsyncAdmin
     values: Mapping[str, str]
@@ -59,7 +62,7 @@ class Asked(NamedTuple):
     services: Services
 
     def text(self, name: str, default: str | None = None, *, length_max: int = TEXT_MAX) -> str:
-        """Return a value without blanks around it. Raises UsageError: there is none and no default, or it is too long."""
+        """Return a value without blanks around it. Raises UsageError: it is missing without a default, or too long."""
         value = self.values.get(name, "").strip()
         if len(value) > length_max:
             raise UsageError(f"{name} is {len(value):,} characters long: at most {length_max:,} are taken")
@@ -70,7 +73,7 @@ class Asked(NamedTuple):
         return default
 
     def number(self, name: str, default: int | None = None, *, low: int = 0, high: int = 2**63 - 1) -> int:
-        """Return a whole number. Raises UsageError: there is none and no default, it is none, or it is out of bounds."""
+        """Return a whole number. Raises UsageError: it is missing without a default, not a number, or out of bounds."""
         text = self.text(name, None if default is None else str(default), length_max=20)
         digits = text.removeprefix("-")
         if not (digits.isascii() and digits.isdecimal()):
@@ -100,8 +103,10 @@ class Asked(NamedTuple):
             raise UsageError(f"{name}: {exc}") from None
 
     def rows(self, found: Iterable[T], key: Callable[[T], str] = str) -> tuple[list[T], str | None]:
-        """Return `PAGE_SIZE` of what was found, in the order of keys, from behind the one that the query names; and the last of
-        these keys, None: no more follow. What comes or goes meanwhile moves nothing else out of a page."""
+        """Return `PAGE_SIZE` items behind the key that the query names, in the order of keys; and the last key, None: no more.
+
+        Items that come or go meanwhile move no others out of a page.
+        """
         ordered = sorted(found, key=key)
         begin = bisect_right(ordered, self.after, key=key)
         shown = ordered[begin : begin + PAGE_SIZE]
@@ -109,17 +114,17 @@ class Asked(NamedTuple):
 
     @property
     def after(self) -> str:
-        """Behind which row a page begins: the cursor that the page before named; empty: at the first."""
+        """Return the cursor behind which the page begins, as the page before named it; empty: at the first row."""
         return self.text("after", "", length_max=CURSOR_MAX)
 
     @property
     def now_ms(self) -> int:
-        """The time, in ms since the epoch."""
+        """Return the time, in ms since the epoch."""
         return now_ms()
 
 
 class Page(NamedTuple):
-    """A page at ``path``; ``template`` shows its facts, and bytes are a file to keep. ``menu``: it is in the menu under its title.
+    """Page at ``path``; ``template`` shows its facts, and bytes are a file to keep. ``menu``: it is in the menu under its title.
 
     ``under``: the path of the page in the menu that it belongs to. ``fragment``: no page of its own but a part that a page gets
     again and again while it is looked at; asking for it keeps no session alive.
@@ -136,14 +141,14 @@ class Page(NamedTuple):
 
 
 class Done(NamedTuple):
-    """What a change did, in a sentence, and the page to show then, with its query."""
+    """Result of a change: a sentence, and the page to show then, with its query."""
 
     said: str
     then: str
 
 
 class Change(NamedTuple):
-    """A form sent to ``path`` by an operator. ``audit``: which of its fields the audit log keeps."""
+    """Form that an operator sends to ``path``. ``audit``: which of its fields the audit log keeps."""
 
     path: str
     act: Callable[[Asked], Awaitable[Done]]

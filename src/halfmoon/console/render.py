@@ -1,4 +1,4 @@
-"""Facts as HTML and as JSON. What is shown is escaped: markup by the templates, characters that cannot be seen by ``shown``."""
+"""Facts as HTML and as JSON. Templates escape markup, and ``shown`` escapes invisible characters."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Renderer:
         )  # fmt: skip
 
     async def warm(self) -> None:
-        """Compile all templates, one after the other between answers: else the first look at each page waits for its own."""
+        """Compile all templates, one after the other between answers: else the first request of each page waits for its own."""
         for name in self._environment.list_templates():
             self._environment.get_template(name)
             await asyncio.sleep(0)
@@ -55,7 +55,7 @@ class Renderer:
         return msgspec.json.encode(facts) + b"\n"
 
     def page(self, page: Page, facts: Facts, visitor: Visitor, values: Mapping[str, str]) -> str:
-        """Return a page, and take the notice that it shows. A fragment of the same facts, the very object, is the same for all."""
+        """Return a page, and remove the notice that it shows. A fragment of the same facts object is rendered once for all."""
         path, here = page.under if page.fragment else page.path, page.under or page.path
         shown = {**facts, "path": path, "here": here, "values": defaultdict(str, values)}
         if not page.fragment:
@@ -66,7 +66,7 @@ class Renderer:
         return self._fragments[page.path][1]
 
     def plain(self, template: str, title: str, visitor: Visitor | None, /, **facts: Any) -> str:
-        """Return a page around what a template makes of facts; without a visitor it has no menu."""
+        """Return a page around a rendered template; without a visitor it has no menu."""
         shown = {"csrf": visitor.session.csrf if visitor else "", "here": "", "notice": "", "values": {}, **facts}
         content = self._content(template, visitor, shown)
         heading = getattr(content, "heading", shown.get("heading", ""))  # what the page is of, as its template or its facts say
@@ -81,7 +81,7 @@ class Renderer:
 
 
 def at(path: str, **query: Any) -> str:
-    """Return the address of a page with a query; what is None or empty is left out."""
+    """Return the address of a page with a query; None and empty values are left out."""
     given = {name: value for name, value in query.items() if value is not None and value != ""}
     return f"{path}?{urlencode(given, quote_via=quote)}" if given else path
 

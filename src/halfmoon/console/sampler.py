@@ -1,4 +1,4 @@
-"""What the overview shows: figures of the cluster, asked for once for all who look, and kept for half an hour.
+"""Samples for the overview: figures of the cluster, asked for once for all visitors, and kept for half an hour.
 
 One task asks, and waits for each answer before it asks again; looking causes no request. A cluster that does not answer leaves
 gaps, and is asked less and less often until it answers.
@@ -27,14 +27,14 @@ BACKLOG_MS, KEPT_MS = 10_000, 30 * 60_000
 SPAN_MS = 2 * 60_000
 """Least time that the charts show; they grow with what was measured, up to all that is kept."""
 GROUPS_MAX, BEHIND_MAX = 500, 10
-"""Groups whose backlog is asked for, the first by name, and those of them that are shown, the furthest behind."""
+"""Most groups whose lag is asked for, the first by name, and most that are shown, the furthest behind."""
 FAILING_MAX = 3
-"""Brokers whose failure is told with the backlog."""
+"""Most brokers whose failures are shown with the lag."""
 LIST_EVERY_MAX = 60
-"""The more groups, the fewer rounds list them anew, down to one in so many: the list of 100,000 is 20 MB."""
+"""Most rounds between two lists of all groups: the more groups, the more rounds. A list of 100,000 is 20 MB."""
 
 RATES = ("in_per_second", "out_per_second", "transactions_pending", "oldest_pending_ms", "disk_used", "requests_refused")
-"""Figures of the cluster: sums over the brokers that answer, but of ages and disks the highest."""
+"""Figures of the cluster: sums over the brokers that answer, and the highest age and disk use."""
 
 
 class Sampler:
@@ -74,7 +74,7 @@ class Sampler:
             await asyncio.sleep(max(SAMPLE_MS // 4, min(pause_ms, begun_ms + pause_ms - self._now_ms())) / 1000)
 
     async def sample(self) -> None:
-        """Ask every broker, and the groups where it is time; what goes wrong is kept as the reason for a gap."""
+        """Ask every broker, and for the groups when it is time; an error is kept as the reason for a gap."""
         at_ms = self._now_ms()
         try:
             status = await self._admin.status(groups=False)
@@ -145,4 +145,4 @@ def _reason(error: Exception) -> str:
     if isinstance(error, HalfmoonError):
         return str(error)
     log.error("console: a sample failed", exc_info=error)
-    return "the console made a mistake; its log says more"
+    return "internal error; see the console's log"

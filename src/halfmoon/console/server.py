@@ -1,4 +1,4 @@
-"""The console as a process: a socket, the application, uvicorn, and signals that stop it in order."""
+"""Console as a process: a socket, the application, uvicorn, and signals that stop it in order."""
 
 from __future__ import annotations
 
@@ -22,16 +22,19 @@ from halfmoon.console.access.database import now_ms
 from halfmoon.console.access.sessions import Sessions
 from halfmoon.console.access.users import Users
 from halfmoon.console.app import Console
-from halfmoon.console.connections import REQUESTS_MAX, Connection
+from halfmoon.console.connections import REQUESTS_MAX, BrowserConnection
 from halfmoon.console.page import Services
 from halfmoon.console.pages import ALL
 from halfmoon.console.sampler import Sampler
 from halfmoon.errors import SettingError
 
 
-class Place(NamedTuple):
-    """Where a console is found: its bound socket, the certificate and key that it shows (empty: no TLS; a key in the same file),
-    and the URL under which browsers find it behind a proxy (empty: there is none)."""
+class ConsoleAddress(NamedTuple):
+    """Address of a console.
+
+    Its bound socket, the certificate and key that it shows (empty: no TLS; a key in the same file), and the URL under which
+    browsers find it behind a proxy (empty: there is none).
+    """
 
     listening: socket.socket
     certificate: str = ""
@@ -40,12 +43,12 @@ class Place(NamedTuple):
 
     @property
     def secure(self) -> bool:
-        """Whether browsers speak TLS, so that cookies go over nothing else."""
+        """Whether browsers use TLS, so that cookies are sent over nothing else."""
         return self.public_url.startswith("https:") if self.public_url else bool(self.certificate)
 
 
 async def serve(
-    place: Place, data: Path, cluster: AdminSettings, ready: Callable[[int], None], *, parent: int | None = None
+    place: ConsoleAddress, data: Path, cluster: AdminSettings, ready: Callable[[int], None], *, parent: int | None = None
 ) -> None:
     """Serve the console until SIGTERM or SIGINT, a second of which ends the process at once.
 
@@ -63,7 +66,7 @@ async def serve(
             ALL,
         )  # fmt: skip
         config = uvicorn.Config(
-            console, loop="asyncio", http=type("Connection", (Connection,), {"context": context}), ws="none", lifespan="off",
+            console, loop="asyncio", http=type("Connection", (BrowserConnection,), {"context": context}), ws="none", lifespan="off",
             log_config=None, log_level="error",  # its warnings are a line for each bad request, whoever sends it
             access_log=False, server_header=False, proxy_headers=False, timeout_graceful_shutdown=2, limit_concurrency=REQUESTS_MAX,
             h11_max_incomplete_event_size=16 * 1024, backlog=REQUESTS_MAX // 2,  # asyncio accepts so many before it looks at any
@@ -104,5 +107,5 @@ def _context(certificate: str, private_key: str) -> ssl.SSLContext:
 
 
 def first_user(data: Path) -> str:
-    """Return the command that makes a user of the console whose directory is given."""
+    """Return the command that adds a user to the console of a directory."""
     return f"halfmoon console user add NAME --role operator --data {quote(str(data.parent))}"

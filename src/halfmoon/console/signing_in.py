@@ -1,4 +1,4 @@
-"""Logging in and out, and changing one's password. Hashes are made in a thread, one at a time, and only for who may try."""
+"""Login, logout and change of a password. Hashes are made in a thread, one at a time, and not for users who are locked out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from halfmoon.console.access.users import User
-from halfmoon.console.forms import Refused, read_form
+from halfmoon.console.forms import RequestRefused, read_form
 from halfmoon.console.page import Services
 from halfmoon.console.render import Renderer, at
 from halfmoon.console.visitors import Visitor, address_of, cookie_name, found, visitor_of
@@ -20,7 +20,7 @@ from halfmoon.shown.texts import span_text
 
 
 class SigningIn:
-    """The pages that need no login, and those that end or change one. ``then`` is where the visitor was going."""
+    """Pages that need no login, and those that end or change one. ``then`` is the page that the visitor asked for."""
 
     def __init__(self, services: Services, renderer: Renderer) -> None:
         self._services, self._renderer = services, renderer
@@ -28,19 +28,19 @@ class SigningIn:
         self._host = urlsplit(services.public_url).netloc
 
     async def ask(self, request: Request) -> Response:
-        """Show the form to log in; who is logged in goes on."""
+        """Show the form to log in; a user who is logged in is redirected."""
         visitor, then = found(self._services, request), request.query_params.get("then", "")
         return self._login_form(request, then) if visitor is None else _onward(visitor.user, then)
 
     async def log_in(self, request: Request) -> Response:
-        """Log in, and say in words why not."""
+        """Log in, or show why not."""
         token = request.cookies.get(self._form_cookie(request), "")
         form = await read_form(request, token or secrets.token_urlsafe(), self._host, is_small=True)
         name, password, then = (form.get(field, "") for field in ("name", "password", "then"))
         services, address = self._services, address_of(self._services, request)
         try:
             user = await self._check(name, password, address, "wrong name or password")
-        except Refused as exc:
+        except RequestRefused as exc:
             return self._login_form(request, then, exc)
         services.attempts.succeeded(name, address)
         await to_thread(services.audit.note, name, address, "login", {})
@@ -66,7 +66,7 @@ class SigningIn:
         return self._password_form(visitor_of(self._services, request, one_time=True), request.query_params.get("then", ""))
 
     async def change_password(self, request: Request) -> Response:
-        """Change the password of who is logged in, which ends all other sessions of that user."""
+        """Change the password of the user, which ends all other sessions of that user."""
         services, visitor = self._services, visitor_of(self._services, request, one_time=True)
         form = await read_form(request, visitor.session.csrf, self._host, is_small=True)
         old, new, again, then = (form.get(field, "") for field in ("old", "new", "again", "then"))
@@ -90,19 +90,19 @@ class SigningIn:
         return response
 
     async def _check(self, name: str, password: str, address: str, wrong: str) -> User:
-        """Return the user whose password it is. Raises Refused: it is ``wrong``, or nobody may try now."""
+        """Return the user with this password. Raises RequestRefused: it is ``wrong``, or the name is locked out."""
         services = self._services
         async with self._hashing:
             if wait_ms := services.attempts.refused_ms(name, address):
-                raise Refused(f"too many wrong passwords: try again in {span_text(wait_ms)}", HTTPStatus.TOO_MANY_REQUESTS)
+                raise RequestRefused(f"too many wrong passwords: try again in {span_text(wait_ms)}", HTTPStatus.TOO_MANY_REQUESTS)
             user = await to_thread(services.users.check, name, password)
             if user is None:
                 known, locked_ms = services.users.get(name), services.attempts.failed(name, address)
                 await to_thread(services.audit.login_failed, name if known else "", address, locked_ms)
-                raise Refused(wrong, HTTPStatus.FORBIDDEN)
+                raise RequestRefused(wrong, HTTPStatus.FORBIDDEN)
         return user
 
-    def _login_form(self, request: Request, then: str, refused: Refused | None = None) -> Response:
+    def _login_form(self, request: Request, then: str, refused: RequestRefused | None = None) -> Response:
         token = request.cookies.get(self._form_cookie(request), "")
         if len(token) != 43:
             token = secrets.token_urlsafe(32)
@@ -128,7 +128,7 @@ def _to(path: str) -> Response:
 
 
 def _onward(user: User, then: str) -> Response:
-    """Lead who is logged in to where they were going, by way of another password if they have to choose one."""
+    """Redirect a user to the page asked for, or first to the change of a one-time password."""
     then = inside(then)
     return _to(at("/password", then="" if then == "/" else then) if user.must_change else then)
 
@@ -138,6 +138,6 @@ def _sentence(error: UsageError | None) -> str:
 
 
 def inside(path: str, otherwise: str = "/") -> str:
-    """Return a path of the console's own, whatever was asked for."""
+    """Return the path if it is the console's own, else that of the overview."""
     is_own = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable() and len(path) < 2048
     return path if is_own else otherwise

@@ -1,4 +1,4 @@
-"""Who asks: the session that a cookie names, its user as the database has it now, and from where."""
+"""Visitor of a request: the session of the cookie, its user as the database has it now, and the address."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from starlette.requests import Request
 
 from halfmoon.console.access.sessions import Session
 from halfmoon.console.access.users import User
-from halfmoon.console.forms import Refused
+from halfmoon.console.forms import RequestRefused
 from halfmoon.console.page import Services
 
 
 class Visitor(NamedTuple):
-    """A user who is logged in. ``token`` is the secret of the session, which only the cookie holds besides."""
+    """User who is logged in. ``token`` is the secret of the session, which only the cookie holds besides."""
 
     user: User
     session: Session
@@ -24,21 +24,26 @@ class Visitor(NamedTuple):
 
 def cookie_name(services: Services, request: Request) -> str:
     """Return the name of the cookie, with the port that the browser asks: it sends all cookies of a host to each of its ports.
-    Behind TLS the prefix has browsers take it from nobody else, and send it nowhere else."""
+
+    Behind TLS the prefix has browsers take it from nobody else, and send it nowhere else.
+    """
     port = (services.public_url or request.headers.get("host", "")).rpartition(":")[2][:5]
     return ("__Host-" if services.secure else "") + "halfmoon" + (f"-{port}" if port.isdecimal() else "")
 
 
 def visitor_of(services: Services, request: Request, *, renews: bool = True, one_time: bool = False) -> Visitor:
-    """Return who asks. Raises Refused: nobody who is logged in, or, but for ``one_time``, who has to choose a password first."""
+    """Return the visitor.
+
+    Raises RequestRefused: nobody is logged in, or, but for ``one_time``, the user has to choose a password first.
+    """
     visitor = found(services, request, renews=renews)
     if visitor is None or (visitor.user.must_change and not one_time):
-        raise Refused("log in first", HTTPStatus.UNAUTHORIZED)
+        raise RequestRefused("log in first", HTTPStatus.UNAUTHORIZED)
     return visitor
 
 
 def found(services: Services, request: Request, *, renews: bool = True) -> Visitor | None:
-    """Return who asks, also with a one-time password; None: nobody who is logged in."""
+    """Return the visitor, also one with a one-time password; None: nobody is logged in."""
     token = request.cookies.get(cookie_name(services, request), "")
     session = services.sessions.find(token, renews=renews) if token else None
     user = None if session is None else services.users.get(session.user)

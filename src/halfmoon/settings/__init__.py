@@ -1,4 +1,4 @@
-"""Settings explain themselves: one field with default, unit in its name, Java key and reason.
+"""Settings: one field each, with default, unit in its name, Java key and reason.
 
 A settings class is a frozen dataclass whose fields are made by `setting`; files, environment, flags, ``--help`` and the
 reference page are derived from it. Nothing here opens a file or reads the environment: the runtime hands in text.
@@ -32,13 +32,13 @@ NOT_SETTINGS = frozenset({
     "HALFMOON_TLS", "HALFMOON_TLS_CA", "HALFMOON_TLS_CERT", "HALFMOON_TLS_KEY", "HALFMOON_TLS_KEY_PASSWORD", "HALFMOON_TLS_VERIFY",
     "HALFMOON_TLS_SERVER_NAME",
 })  # fmt: skip
-"""Variables with our prefix that something else than a settings class reads."""
+"""Variables with our prefix that are read by others than a settings class."""
 
 MASK = "******"
-"""What is shown of a secret."""
+"""Text that is shown instead of a secret."""
 
 TEXT_LENGTH_MAX = 4096
-"""Longest text value: a list of a hundred addresses has room, and a log line can show it."""
+"""Longest text value, in characters: a list of a hundred addresses has room, and a log line can show it."""
 
 
 def setting(
@@ -74,7 +74,7 @@ class Described(NamedTuple):
 
 
 class Ignored(NamedTuple):
-    """A RocketMQ key that was given and means nothing here, and why."""
+    """RocketMQ key that was given and has no effect here, with the reason."""
 
     key: str
     source: str
@@ -142,13 +142,13 @@ def change(current: T, properties: str, source: str) -> tuple[T, list[Ignored]]:
 
 
 def overwrite(shared: T, values: T) -> None:
-    """Give a settings value, and with it all that hold it, the values of another of its class. Only its owner may."""
+    """Copy the values of another settings value of its class; all holders see them. Only its owner may do so."""
     for each in fields(type(shared)):  # type: ignore[arg-type]  # a dataclass
         object.__setattr__(shared, each.name, getattr(values, each.name))
 
 
 def value_of(cls: type[Any], name: str, text: str, source: str) -> Any:
-    """Return the value that a text stands for as a setting of a class. Raises SettingError, which names ``source``."""
+    """Return the value of a text as a setting of a class. Raises SettingError, which names ``source``."""
     return _value_of(name, _declared(cls)[name], text, source)
 
 
@@ -170,14 +170,14 @@ class _Setting(NamedTuple):
     form: Form | None
     secret: bool
     choices: Mapping[str, Any]
-    """What may be given, by its name: texts, or the members of an enumeration. Empty: anything else that fits."""
+    """Allowed values, by name: texts, or the members of an enumeration. Empty: any value that fits."""
 
 
 _DECLARED: dict[type[Any], dict[str, _Setting]] = {}
 
 
 def _declared(cls: type[Any]) -> dict[str, _Setting]:
-    """Return what a class declares, by name; read once, as evaluating annotations is slow."""
+    """Return the settings of a class, by name; read once, as evaluating annotations is slow."""
     if cls not in _DECLARED:
         kinds = get_type_hints(cls)
         _DECLARED[cls] = {each.name: _setting_of(kinds[each.name], each.default, **each.metadata) for each in fields(cls)}
@@ -192,7 +192,7 @@ def _setting_of(kind: Any, default: Any, choices: Sequence[str] | None, **facts:
 
 
 class _Loading:
-    """Collects values by section until all sources are read."""
+    """Collector of values by section, until all sources are read."""
 
     def __init__(self, sections: Sections, java_sections: Sequence[str] | None, others: Sections, base: Mapping[str, Any]) -> None:
         self._sections, self._others, self._base = sections, others, base
@@ -313,7 +313,7 @@ def _refusal(setting: _Setting, place: str, given: Any) -> str:
 
 
 def _from_text(setting: _Setting, text: str) -> Any:
-    """Return what a text stands for, or the text where it stands for nothing of the setting's type."""
+    """Return the value of a text, or the text itself if it is not of the setting's type."""
     word = text.strip()
     if setting.kind is bool:
         return _BOOLEANS.get(word.lower(), text)
@@ -342,7 +342,7 @@ def _is_line(text: str) -> bool:
 
 
 def _expected(setting: _Setting) -> str:
-    """Return what a setting takes: ends the sentence *must be …*."""
+    """Return a description of the allowed values, which ends the sentence *must be …*."""
     if setting.choices:
         return f"one of {', '.join(setting.choices)}"
     if setting.form is not None:

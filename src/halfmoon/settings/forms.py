@@ -1,4 +1,4 @@
-"""Forms: what the text of a setting must look like, beside its type. Each is a test of the whole text, and what to call that.
+"""Forms of settings: tests of a whole text, beside its type, each with a description.
 
 A text that reaches an answer, a name, an address or a path is checked here, once, wherever the setting comes from.
 """
@@ -14,7 +14,7 @@ from halfmoon.limits import CERTIFICATE_NAME_MAX
 
 
 class Form(NamedTuple):
-    """Whether a text fits, and what does: ends the sentence *must be …*, and stands in the reference."""
+    """Form of a text: a test, and the description that ends the sentence *must be …* and stands in the reference."""
 
     fits: Callable[[str], object]
     what: str
@@ -45,7 +45,7 @@ def is_host(text: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can connect to what listens on a host name or address."""
+    """Whether only this machine can connect to a port on a host name or address."""
     if host == "localhost":
         return True
     try:

@@ -13,8 +13,10 @@ NEVER_PUBLIC = frozenset({"localhost", "local", "internal", "test", "invalid", "
 
 
 def is_own_host(host: str, names: Collection[str] = ()) -> bool:
-    """Whether the Host of a request is one that only who means this server says: an address, a name that nobody can register, or
-    one of ``names``. Any other may be of a site whose DNS points here, so that its scripts could read the answer."""
+    """Whether the Host of a request cannot be another site: an address, a name that nobody can register, or one of ``names``.
+
+    The DNS of a site with any other name may point here, and its scripts could read the answer then.
+    """
     try:
         name = (urlsplit(f"//{host}").hostname or "").rstrip(".")
     except ValueError:
@@ -34,7 +36,7 @@ class HttpSettings:
     )
     http_names: str = setting(
         "", form=forms.pattern(r"([a-z0-9.-]+(,[a-z0-9.-]+)*)?", "names of hosts, joined by commas"),
-        why="Names with a dot by which clients find it without TLS, joined by commas: others could be of a site that points here.",
+        why="Names with a dot by which clients find it without TLS, joined by commas; others are refused, as DNS may lie.",
     )  # fmt: skip
     http_series_max: int = setting(
         50_000, low=1000, high=1_000_000,

@@ -1,4 +1,4 @@
-"""Files with secrets: one that other users may use is refused, unless a setting says that this is meant. Opens no file.
+"""Files with secrets: refused if other users may read or change them, unless a setting allows it. Opens no file.
 
 The rule for the broker's accounts, for credentials and for the console's database. A mode that lets a group in counts as well:
 nothing says who is in it.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 VARIABLE = "HALFMOON_SECRETS_READABLE_BY_OTHERS"
-"""Set to true, it allows such files of credentials, and such a database of the console, to the processes that have it."""
+"""Variable that, set to true, allows such files of credentials, and such a database of the console."""
 
 
 def is_private(mode: int) -> bool:
@@ -18,7 +18,7 @@ def is_private(mode: int) -> bool:
 
 
 def exposed(name: object, what: str, setting: str = f"{VARIABLE}=true") -> str:
-    """Return why a file is refused, and what to do."""
+    """Return the reason why a file is refused, and the remedy."""
     return f"{name}: other users may read or change {what}: close it with chmod 600, or set {setting} (docs/access.md)"
 
 

@@ -14,7 +14,7 @@ from halfmoon.settings import forms, setting
 
 
 class TlsMode(Enum):
-    """What a port speaks."""
+    """Mode of a port: plain text, TLS, or both."""
 
     DISABLED = 0
     PERMISSIVE = 1
@@ -37,7 +37,7 @@ class TlsSettings:
         "",
         java="tls.config.file",
         form=forms.PATH,
-        why="A tls.properties with RocketMQ's keys; what stands there wins. Which certificates a server shows and trusts is read"
+        why="A tls.properties with RocketMQ's keys, which precede others. Which certificates a server shows and trusts is read"
         " again when it changes; the rest at the start.",
     )
     server_mode: TlsMode = setting(
@@ -68,7 +68,10 @@ class TlsSettings:
         True, java="tls.client.authServer", why="Verify the certificates of name servers and the host that they stand for."
     )
     client_trust: str = setting(
-        "", java="tls.client.trustCertPath", form=forms.PATH, why="CA certificates (PEM) that sign those; empty: the system's."
+        "",
+        java="tls.client.trustCertPath",
+        form=forms.PATH,
+        why="CA certificates (PEM) that sign the certificates of name servers; empty: the system's.",
     )
     client_cert: str = setting(
         "", java="tls.client.certPath", form=forms.PATH, why="Certificate chain (PEM) to show to name servers that ask for one."

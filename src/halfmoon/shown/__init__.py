@@ -1,1 +1,1 @@
-"""What people are shown of a cluster, in commands and in the console: times, spans, rates, and which names are theirs."""
+"""Texts for people in commands and in the console: times, spans, rates, and which names are the users'."""

@@ -1,4 +1,4 @@
-"""Times, spans, rates and messages as people write them and as they and JSON are shown them, in commands and in the console."""
+"""Times, spans, rates and messages, as people write them, and as commands and the console show them to people and in JSON."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import msgspec
 from halfmoon.model import StoredMessage
 
 TIME_MAX_MS = 253_402_300_799_999
-"""The last millisecond of the year 9999."""
+"""Last millisecond of the year 9999."""
 
 TIME_FORMS = "an age (10s, 5m, 2h, 3d), ISO 8601 (2026-01-31T08:00:00Z), or ms since the epoch"
 EPOCH_MS_MIN = 100_000_000_000
-"""The least number that is taken for milliseconds since the epoch, a day of 1973. A smaller one is meant as something else."""
+"""Least number that is taken for milliseconds since the epoch, a day of 1973. A smaller one means something else."""
 _SPAN = re.compile(r"(\d{1,9})(ms|s|m|h|d)")
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def read_span(text: str) -> int | None:
-    """Return the milliseconds of a span such as ``300ms``, ``10s`` or ``3d``; None: it is none."""
+    """Return the milliseconds of a span such as ``300ms``, ``10s`` or ``3d``; None: the text is not a span."""
     found = _SPAN.fullmatch(text.strip())
     return None if found is None else int(found[1]) * _UNITS_MS[found[2]]
 
@@ -71,7 +71,7 @@ def rate_text(per_second: float) -> str:
 
 
 def message_facts(message: StoredMessage) -> dict[str, Any]:
-    """Return what JSON says of a message, but for its body."""
+    """Return the facts of a message for JSON, without its body."""
     return {
         "topic": message.topic,
         "broker": message.broker_name,
@@ -90,7 +90,7 @@ def message_facts(message: StoredMessage) -> dict[str, Any]:
 
 
 def body_facts(body: bytes) -> dict[str, Any]:
-    """Return what JSON says of a body: it is text; where it is no UTF-8, ``body`` is null and ``body_hex`` has it."""
+    """Return the facts of a body for JSON: ``body`` is its text; if it is not UTF-8, ``body`` is null and ``body_hex`` has it."""
     try:
         return {"body": body.decode()}
     except UnicodeDecodeError:
@@ -98,7 +98,7 @@ def body_facts(body: bytes) -> dict[str, Any]:
 
 
 def facts_of(value: Any) -> Any:
-    """Return what JSON says of a struct: its fields by their names here, not those of the wire; values inside likewise."""
+    """Return the facts of a struct for JSON: its fields by their names in Python, not those of the wire; values inside likewise."""
     if isinstance(value, msgspec.Struct):
         return {name: facts_of(getattr(value, name)) for name in value.__struct_fields__}
     if isinstance(value, list):

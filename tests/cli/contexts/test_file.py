@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from halfmoon.cli.contexts.file import FILE_BYTES_MAX, Context, Contexts, change, place, read
+from halfmoon.cli.contexts.file import FILE_BYTES_MAX, ClusterContext, Contexts, change, place, read
 from halfmoon.errors import UsageError
 
 
@@ -20,7 +20,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def add(name: str, nameserver: str = "a:9876") -> Contexts:
-    return change(lambda known: known.contexts.update({name: Context(nameserver)}))
+    return change(lambda known: known.contexts.update({name: ClusterContext(nameserver)}))
 
 
 def test_without_a_file_there_are_no_contexts(path):
@@ -29,7 +29,7 @@ def test_without_a_file_there_are_no_contexts(path):
 
 
 def test_what_is_written_is_read_again(path):
-    kept = Context("a:1;b:2", "/keys/prod.yml", True, "/ca.pem", "/c.pem", "/k.pem", "mq.example", True)
+    kept = ClusterContext("a:1;b:2", "/keys/prod.yml", True, "/ca.pem", "/c.pem", "/k.pem", "mq.example", True)
 
     change(lambda known: known.contexts.update(prod=kept))
 

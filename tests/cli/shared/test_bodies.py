@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import zlib
 
-from halfmoon.cli.shared.bodies import FOR_EACH_BYTE, Bodies
+from halfmoon.cli.shared.bodies import FOR_EACH_BYTE, BodyBudget
 from halfmoon.client.core.consume.pull import unpacked
 from halfmoon.limits import FRAME_BYTES_MAX
 from halfmoon.wire.codes import COMPRESSED, ZLIB
@@ -23,7 +23,7 @@ def stored(body: bytes, sys_flag: int):
 
 def test_bodies_that_are_not_compressed_or_shrink_as_text_does_are_never_left_out():
     text = json.dumps([{"order": number, "state": "paid"} for number in range(2000)]).encode()
-    plain, packed, bodies = stored(bytes(4 * 2**20), 0), zlib.compress(text), Bodies()
+    plain, packed, bodies = stored(bytes(4 * 2**20), 0), zlib.compress(text), BodyBudget()
     assert len(text) < FOR_EACH_BYTE * len(packed)
 
     assert all(bodies.of(plain) == plain.body for _ in range(100))
@@ -31,7 +31,7 @@ def test_bodies_that_are_not_compressed_or_shrink_as_text_does_are_never_left_ou
 
 
 def test_one_body_of_a_frame_is_shown_however_far_it_shrank():
-    bodies, large = Bodies(), zlib.compress(bytes(FRAME_BYTES_MAX))
+    bodies, large = BodyBudget(), zlib.compress(bytes(FRAME_BYTES_MAX))
 
     assert bodies.of(stored(large, COMPRESSED | ZLIB)) == bytes(FRAME_BYTES_MAX)
     assert bodies.of(stored(large, COMPRESSED | ZLIB)) is None

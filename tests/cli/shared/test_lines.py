@@ -27,7 +27,7 @@ def ways_out(source: str) -> list[str]:
             found.append(ast.unparse(node))
         if isinstance(node, ast.Attribute) and (
             (node.attr in WAYS_OUT and ast.unparse(node.value) == "sys")
-            or ast.unparse(node) in ("click.echo", "typer.secho", "click.echo", "click.secho", "os.write", "console().print")
+            or ast.unparse(node) in ("click.echo", "click.secho", "os.write", "console().print")
         ):
             found.append(ast.unparse(node))
     return found
@@ -37,8 +37,6 @@ OTHERWISE = {
     "shared/lines.py": "say",
     "shared/output.py": "tables and JSON, whose texts are escaped",
     "shared/options.py": "a question, which takes plain texts only",
-    "demo/command.py": "a live display",
-    "demo/spark_driver.py": "JSON for the demo itself",
     "completion.py": "a script, which has no texts of others",
     "events.py": "YAML of the user's own declarations",
     "store/progress.py": "numbers, written over one another",

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from halfmoon.cli.contexts.file import Context
+from halfmoon.cli.contexts.file import ClusterContext
 from halfmoon.cli.main import main
 from halfmoon.cli.shared.command_group import load
-from halfmoon.cli.shared.target import CHANGING, Chosen, enter, sign_with
+from halfmoon.cli.shared.target import CHANGING, ChosenContext, enter, sign_with
 from halfmoon.testing.local import LocalCluster
 from tests.authority import Authority
 
@@ -105,7 +105,7 @@ def test_a_broken_file_stops_only_commands_that_need_it(run, run_alone, monkeypa
 
 # ---------------------------------------------------------------- who signs and encrypts
 
-SIGNED = Context("a:1", credentials="/prod.yml", tls_ca="/ca.pem")
+SIGNED = ClusterContext("a:1", credentials="/prod.yml", tls_ca="/ca.pem")
 
 
 @pytest.fixture
@@ -121,7 +121,7 @@ def ours() -> dict[str, str]:
 
 
 def test_a_context_signs_and_encrypts_until_the_command_ends(environment):
-    undo = enter(Chosen("prod", "--context", SIGNED), {})
+    undo = enter(ChosenContext("prod", "--context", SIGNED), {})
     assert ours() == {"CREDENTIALS": "/prod.yml", "TLS": "true", "TLS_CA": "/ca.pem"}
 
     undo()
@@ -129,7 +129,7 @@ def test_a_context_signs_and_encrypts_until_the_command_ends(environment):
 
 
 def test_options_come_before_what_a_context_says(environment):
-    undo = enter(Chosen("prod", "--context", SIGNED), {"credentials": "/mine.yml", "tls_no_verify": True})
+    undo = enter(ChosenContext("prod", "--context", SIGNED), {"credentials": "/mine.yml", "tls_no_verify": True})
     assert ours() == {}
     undo()
 
@@ -140,7 +140,7 @@ def test_a_context_that_is_named_comes_before_variables(environment, by):
     environment.setenv("HALFMOON_SECRET_KEY", "mine")
     environment.setenv("HALFMOON_TLS_CA", "/other.pem")
 
-    undo = enter(Chosen("prod", by, SIGNED), {})
+    undo = enter(ChosenContext("prod", by, SIGNED), {})
     assert ours() == {"CREDENTIALS": "/prod.yml", "TLS": "true", "TLS_CA": "/ca.pem"}
 
     undo()
@@ -151,7 +151,7 @@ def test_the_context_in_use_comes_behind_variables(environment):
     environment.setenv("HALFMOON_ACCESS_KEY", "me")
     environment.setenv("HALFMOON_TLS_VERIFY", "false")
 
-    undo = enter(Chosen("prod", "in use", SIGNED), {})
+    undo = enter(ChosenContext("prod", "in use", SIGNED), {})
 
     assert ours() == {"ACCESS_KEY": "me", "TLS_VERIFY": "false"}
     undo()
@@ -159,7 +159,7 @@ def test_the_context_in_use_comes_behind_variables(environment):
 
 
 def test_the_default_context_changes_nothing(environment):
-    enter(Chosen("default", "in use", None), {})()
+    enter(ChosenContext("default", "in use", None), {})()
 
     assert ours() == {}
 

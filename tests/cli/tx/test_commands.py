@@ -168,7 +168,7 @@ def test_a_check_by_hand_is_sent_answered_and_remembered(run, topic, shop):
     unique = shop.leave(topic)
 
     asked = run("tx", "check", unique)
-    assert (asked.code, asked.out) == (0, f"a producer of group {GROUP} is asked: check 1, 14 left\n")
+    assert (asked.code, asked.out) == (0, f"a producer of group {GROUP} got check 1, 14 left\n")
     until(lambda: run("tx", "show", unique, "--json").json()["checks"][0]["answer"] == "UNKNOWN")
     assert "last answer        unknown" in run("tx", "show", unique).out
     shop.says = COMMIT

@@ -19,7 +19,7 @@ from halfmoon.console.access.audit import (
     TEXT_MAX,
     UNKNOWN,
     Audit,
-    Entry,
+    AuditEntry,
     NotAudited,
 )
 from halfmoon.console.access.database import NAME
@@ -40,13 +40,13 @@ def change(audit: Audit, name: str, outcome: str = "done: deleted") -> int:
     return change_id
 
 
-def topics(entries: list[Entry]) -> list[str]:
+def topics(entries: list[AuditEntry]) -> list[str]:
     return [entry.fields["topic"] for entry in entries]
 
 
 def test_a_change_is_written_before_it_is_made_and_its_outcome_after_it(audit, tmp_path, clock):
     change_id = audit.begin("ada", HERE, "topics delete", {"topic": "orders", "queues": 8})
-    begun = Entry(
+    begun = AuditEntry(
         change_id, clock.now_ms, "ada", HERE, "topics delete", {"topic": "orders", "queues": "8"}, BEGUN, ended_ms=None, times=1
     )
     assert Audit(tmp_path, clock).read(10) == [begun], "others see it"
@@ -54,7 +54,7 @@ def test_a_change_is_written_before_it_is_made_and_its_outcome_after_it(audit, t
 
     audit.end(change_id, "failed: no such topic")
 
-    ended = Entry(
+    ended = AuditEntry(
         change_id, clock.now_ms - 2_000, "ada", HERE, "topics delete", {"topic": "orders", "queues": "8"},
         "failed: no such topic", clock.now_ms, times=1,
     )  # fmt: skip

@@ -132,7 +132,7 @@ def test_a_forged_token_changes_nothing(visit: Visit, cluster: LocalCluster, wat
     watch.expect("403")
     page, name = visit("/topics"), f"forged-{next(_names)}"
     status, text = page.evaluate(FETCH, ["/topics/create", {"csrf": token, "once": "x", "name": name, "queues": "1", "perm": "6"}])
-    assert (status, "this form is not of your session" in text) == (403, True)
+    assert (status, "this form belongs to another session" in text) == (403, True)
     with Admin(nameserver=cluster.nameserver) as admin:
         assert name not in admin.topics()
 

@@ -450,5 +450,5 @@ async def test_a_viewer_sees_groups_and_changes_nothing(site, cluster, name, top
 async def test_the_part_that_is_fetched_again_and_again_is_what_the_page_has_of_it(site, name):
     part = await site.text("/group/state", name=name)
 
-    assert part.startswith("<h2>What blocks it</h2>")
+    assert part.startswith("<h2>Findings</h2>")
     assert part in await site.text("/group", name=name)

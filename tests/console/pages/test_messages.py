@@ -227,7 +227,7 @@ async def test_a_body_is_downloaded_as_it_was_sent_and_never_shown_as_a_page(sit
     [
         (ATTACK.encode(), "alert(1)</script>\\u202e\\x1b[31m"),
         (b"<!--\"'><svg/onload=alert(1)>{{ 7 * 7 }}", "{{ 7 * 7 }}"),
-        (bytes(range(256)) * 4, "It is no text."),
+        (bytes(range(256)) * 4, "The body is not text."),
         (b"[" * 20_000 + b"]" * 20_000, "It is nested too deep to be shown as JSON."),
         (b"[" * 100_000 + b"]" * 100_000, "It is too large to be shown as JSON."),
         (
@@ -295,7 +295,7 @@ async def test_a_life_that_no_broker_tells_is_said_and_the_message_is_shown(site
     monkeypatch.setattr(site.admin, "trace", silent)
     shown = text_of(await site.text("/message", topic=topic, id=result.msg_id))
 
-    assert "Its life is not known" in shown
+    assert "The history is not known" in shown
     assert "paid" in shown
 
 

@@ -84,7 +84,7 @@ async def test_an_answer_of_unknown_is_the_reason_and_stands_in_the_history(site
             half.leave()
         before = (await site.json("/transaction", id=half.transaction_id))["transaction"]
         assert "not due yet" in before["why"]
-        assert "is asked" in site.said(await site.post("/transaction/check", id=half.transaction_id))
+        assert "got a check" in site.said(await site.post("/transaction/check", id=half.transaction_id))
         async with asyncio.timeout(60):
             while (found := (await site.json("/transaction", id=half.transaction_id))["transaction"])["last_answer"] != "UNKNOWN":
                 await asyncio.sleep(0.05)

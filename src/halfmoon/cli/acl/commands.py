@@ -24,7 +24,7 @@ app = App(
 Key = Annotated[str, Argument(metavar="ACCESS_KEY", help="The account.")]
 SECRETS = frozenset(("secret_key", "previous_secret_key"))
 SECRET_BYTES = 24
-"""Random bytes of a secret that is made here."""
+"""Random bytes of a generated secret."""
 
 
 @app.command("list", finds=True)
@@ -57,11 +57,11 @@ def add(
     group: Annotated[list[str] | None, Option("--group", metavar="NAME=PERM", help="The same for a group.")] = None,
     topics: Annotated[str | None, Option("--topics", metavar="PERM", help="Permission for all other topics.")] = None,
     groups: Annotated[str | None, Option("--groups", metavar="PERM", help="Permission for all other groups.")] = None,
-    white: Annotated[str | None, Option("--white", metavar="ADDRESSES", help="From there it may do anything.")] = None,
+    white: Annotated[str | None, Option("--white", metavar="ADDRESSES", help="Addresses from which it may do anything.")] = None,
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Add an account to every broker, or change it there: what is not given stays, but for the secret and --admin.
+    """Add an account to every broker, or change it: options that are left out keep their values, except the secret and --admin.
 
     Example: halfmoon acl add shop-service --topic orders=PUB --group shop=SUB
     """
@@ -78,14 +78,14 @@ def add(
 @app.command()
 def rotate(
     access_key: Key,
-    keep: Annotated[str, Option("--keep", metavar="TIME", help="How long the old secret stays good as well.")] = "24h",
+    keep: Annotated[str, Option("--keep", metavar="TIME", help="How long the previous secret stays valid.")] = "24h",
     secret_file: Annotated[Path | None, Option("--secret-file", help="File with the secret; without it one is made.")] = None,
     end: Annotated[bool, Option("--end", help="Make no secret: end the previous one now.")] = False,
     yes: Yes = False,
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Give an account a new secret at every broker; the one so far stays good for a time. list says who still uses it.
+    """Give an account a new secret at every broker; the previous one stays valid for a time. acl list shows who still uses it.
 
     Example: halfmoon acl rotate shop-service --keep 24h
     """
@@ -135,7 +135,7 @@ def explain(
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Say whether an account may do something, and what decides about it. Exit code 1: it may not, at one broker at least.
+    """Show whether an account may do something, and the rule that decides. Exit code 1: it may not, at one broker at least.
 
     Example: halfmoon acl explain shop-service --read orders --group shop
     """
@@ -150,7 +150,7 @@ def explain(
 
 
 def _say_secret(access_key: str, brokers: list[str], made: str | None, done: str, *, as_json: bool) -> None:
-    """Say the secret that was made, in the form of a file of credentials; without one, what was done."""
+    """Write the generated secret, in the form of a file of credentials; without one, the change."""
     if as_json:
         show_json({"access_key": access_key, "brokers": brokers, "secret_key": made})
     elif made is not None:

@@ -1,1 +1,1 @@
-"""What runs in a cluster: its brokers, their settings, and the clients that are connected."""
+"""Commands about the parts of a cluster: its brokers, their settings, and connected clients."""

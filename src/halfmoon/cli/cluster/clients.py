@@ -1,4 +1,4 @@
-"""`halfmoon client`: the producers and consumers that are connected to the brokers."""
+"""`halfmoon client`: producers and consumers that are connected to the brokers."""
 
 from __future__ import annotations
 

@@ -22,13 +22,13 @@ app = App(
 )
 
 Kind = StrEnum("Kind", ["BROKER", "NAMESERVER"])
-Of = Annotated[Kind, Option("--of", help="Whose settings: those of brokers, or of name servers.")]
+Of = Annotated[Kind, Option("--of", help="Kind of servers: brokers or name servers.")]
 OfBroker = Annotated[str | None, Option("--broker", metavar="BROKER", help="Only this broker: its name, or host:port.")]
 COLUMNS = ("setting", "value", "default", "set", "reason")
 
 
-class Server(NamedTuple):
-    """A server that is asked. A name server's name is its address."""
+class AskedServer(NamedTuple):
+    """Server that a command asks. A name server's name is its address."""
 
     name: str
     address: str
@@ -36,7 +36,9 @@ class Server(NamedTuple):
 
 @app.command()
 def get(
-    keys: Annotated[list[str] | None, Argument(metavar="[SETTING]...", help="By RocketMQ's key or ours; none: all.")] = None,
+    keys: Annotated[
+        list[str] | None, Argument(metavar="[SETTING]...", help="Names of settings, RocketMQ's keys or ours; none: all.")
+    ] = None,
     of: Of = Kind.BROKER,
     changed: Annotated[bool, Option("--changed", help="Only those that differ from the default.")] = False,
     broker: OfBroker = None,
@@ -44,7 +46,7 @@ def get(
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Show what settings are and were by default (changed ones are marked), and whether they can be set while a server runs.
+    """Show the values and defaults of settings (changed ones are marked), and whether they can be set while a server runs.
 
     Defaults and reasons are those of Halfmoon's servers; of Apache's the values are shown.
 
@@ -66,7 +68,7 @@ def get(
 
 
 def _wanted(of: str, names: list[str], every: set[str]) -> set[str]:
-    """Return the keys that names stand for, all keys without names. Raises UsageError where no server has such a setting."""
+    """Return the keys of settings by names, all keys without names. Raises UsageError where no server has such a setting."""
     known = known_settings(of)
     keys = {_key(known, name) for name in names}
     for key in sorted(keys - every):
@@ -106,8 +108,8 @@ def set_(
         raise click.exceptions.Exit(1)
 
 
-def _change(admin: halfmoon.Admin, of: str, server: Server, values: dict[str, str]) -> dict[str, Any]:
-    """Change settings of one server; return what became of them, by what it answers when asked again."""
+def _change(admin: halfmoon.Admin, of: str, server: AskedServer, values: dict[str, str]) -> dict[str, Any]:
+    """Change settings of one server; return their values as it answers afterwards."""
     facts: dict[str, Any] = {"server": server.name, "address": server.address, "changed": {}, "without_effect": {}, "error": None}
     try:
         before = _read(admin, of, server)
@@ -120,20 +122,20 @@ def _change(admin: halfmoon.Admin, of: str, server: Server, values: dict[str, st
     return {**facts, "changed": changed, "without_effect": without}
 
 
-def _servers(admin: halfmoon.Admin, of: str, nameserver: str, broker: str | None, cluster: str | None) -> list[Server]:
-    """Return whom a command asks: name servers, or masters. Raises UsageError where there is nobody."""
+def _servers(admin: halfmoon.Admin, of: str, nameserver: str, broker: str | None, cluster: str | None) -> list[AskedServer]:
+    """Return the servers that a command asks: name servers, or masters. Raises UsageError if there are none."""
     if of == "nameserver":
-        return [Server(address, address) for address in split_addresses(nameserver)]
+        return [AskedServer(address, address) for address in split_addresses(nameserver)]
     info = admin.cluster()
     names = sorted(info.broker_addr_table if cluster is None else info.cluster_addr_table.get(cluster, []))
-    servers = [Server(name, address) for name in names if (address := info.broker_addr_table[name].broker_addrs.get(0))]
+    servers = [AskedServer(name, address) for name in names if (address := info.broker_addr_table[name].broker_addrs.get(0))]
     chosen = [server for server in servers if broker is None or broker in server]
     if not chosen:
         raise UsageError(f"there is no such broker; known: {', '.join(server.name for server in servers) or 'none'}")
     return chosen
 
 
-def _read(admin: halfmoon.Admin, of: str, server: Server) -> dict[str, str]:
+def _read(admin: halfmoon.Admin, of: str, server: AskedServer) -> dict[str, str]:
     return (admin.broker_config if of == "broker" else admin.name_server_config)(server.address)
 
 

@@ -1,4 +1,4 @@
-"""`halfmoon cluster`: the clusters that the name servers know, and how their brokers do."""
+"""`halfmoon cluster`: clusters that the name servers know, with the state of their brokers."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ app = App()
 def cluster(nameserver: NameServer = LOCAL, as_json: Json = False) -> None:
     """Show clusters and their brokers.
 
-    Of each the id (0: a master), the address, the version, messages in and out a second, and how full its disk is. Exit code 1
-    if a broker does not answer, or reports a fault.
+    Columns: the id (0: a master), the address, the version, messages in and out per second, and the share of the disk in use. Exit
+    code 1 if a broker does not answer, or reports a fault.
 
     Example: halfmoon cluster
     """

@@ -1,1 +1,1 @@
-"""`halfmoon console`, and the console that `halfmoon serve` starts beside it."""
+"""Commands of the console: `halfmoon console`, and the console that `halfmoon serve` starts beside it."""

@@ -1,4 +1,4 @@
-"""The console as a child process of `halfmoon serve`: started, started again when it dies, and ended with its parent.
+"""Console as a child process of `halfmoon serve`: started, restarted when it dies, and ended with its parent.
 
 A pipe to its standard input tells it what to serve, and ends when the parent does, however that dies. Nothing of the console runs
 here; the listening socket is the parent's, so browsers wait while a child starts.
@@ -25,14 +25,14 @@ from halfmoon.settings.tls import TlsMode
 log = logging.getLogger("halfmoon.cli")
 
 AGAIN_S = (1, 5, 30)
-"""How long after a death the next child starts; the last one counts for all further ones."""
+"""Pauses before a restart; the last one holds for all further ones."""
 STEADY_S = 60
-"""A child that lived so long had no trouble to start: the pauses begin anew."""
+"""Lifetime after which the pauses begin anew."""
 STOP_S = 3.0
 
 
 class ConsoleChild:
-    """A console on loopback whose child starts with `start`; a context manager. ``url`` is where browsers find it.
+    """Console on loopback whose child starts with `start`; a context manager. ``url`` is where browsers find it.
 
     Raises UsageError: the extra is missing; HalfmoonError: the port is taken.
     """
@@ -59,7 +59,7 @@ class ConsoleChild:
         self._listening.close()
 
     def check(self, programs: Programs) -> None:
-        """Raise SettingError where the console could ask servers nothing."""
+        """Raise SettingError if the console could not administer these servers."""
         cluster_of(programs)
 
     def start(self, programs: Programs) -> None:
@@ -109,8 +109,10 @@ class ConsoleChild:
 
 
 def cluster_of(programs: Programs) -> dict[str, Any]:
-    """Return the settings with which an administration client reaches servers of this process: their name server, the first account
-    that is an administrator where they know accounts, and their own certificate where they take nothing but TLS.
+    """Return the settings with which an administration client reaches servers of this process.
+
+    These are their name server, the first administrator's account if they have accounts, and their certificate if they take TLS
+    only.
 
     Raises SettingError: no account is an administrator.
     """
@@ -122,7 +124,7 @@ def cluster_of(programs: Programs) -> dict[str, Any]:
         if found is None:
             raise SettingError("the console asks as an administrator, and no account has admin: true (docs/access.md)")
         settings |= {"access_key": found.access_key, "secret_key": found.secret.decode()}
-        # Whoever registers a broker name would be sent signed requests, and could repeat them at another broker.
+        # Another program could register a broker name, get signed requests, and repeat them at another broker.
         settings["signed_addresses"] = ";".join([settings["nameserver"], *(each.address for each in programs if each.broker)])
     certificates = names.server.certificates
     if certificates is not None and certificates.mode is TlsMode.ENFORCING:

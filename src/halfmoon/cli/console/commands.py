@@ -1,4 +1,4 @@
-"""`halfmoon console`: the console over any cluster, in this process. Decides where it may listen; its users are in `users`."""
+"""`halfmoon console`: the console over any cluster, in this process. Checks where it may listen; its users are in `users`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def console(
     ] = None,
     behind_proxy: Annotated[
         str | None,
-        Option("--behind-proxy", metavar="URL", help="Where browsers find it: a proxy there is the only one to connect."),
+        Option("--behind-proxy", metavar="URL", help="URL of a proxy in front of the console, through which all browsers connect."),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -80,7 +80,7 @@ def console(
 def _run(
     listening: socket.socket, pair: tuple[str, str], public_url: str, directory: Path, nameserver: str, *, as_json: bool
 ) -> None:
-    from halfmoon.console.server import Place, first_user, serve
+    from halfmoon.console.server import ConsoleAddress, first_user, serve
 
     url, users = url_of(listening, secure=bool(pair[0])), directory / NAME
 
@@ -93,11 +93,13 @@ def _run(
         if not user_count:
             say(f"there are no users yet; this makes the first: {first_user(directory)}")
 
-    asyncio.run(serve(Place(listening, *pair, public_url), directory, halfmoon.AdminSettings(nameserver=nameserver), ready))
+    asyncio.run(
+        serve(ConsoleAddress(listening, *pair, public_url), directory, halfmoon.AdminSettings(nameserver=nameserver), ready)
+    )
 
 
 def public_url_of(text: str) -> str:
-    """Return a proxy's URL as browsers write it where they say which page sent a form. Raises UsageError: it is none."""
+    """Return a proxy's URL as browsers write it in the Origin of a form. Raises UsageError for another text."""
     try:
         parts = urlsplit(text)
         host, port = parts.hostname, parts.port

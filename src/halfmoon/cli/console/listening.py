@@ -1,4 +1,4 @@
-"""Where the console listens: its extra, its socket and its address. Loads nothing of the console, so that `serve` can ask too."""
+"""Socket and address of the console, and its extra. Loads nothing of the console, so that `serve` can use it too."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ BACKLOG = 128
 
 
 def check_extra() -> None:
-    """Raise UsageError where something is missing that the console needs."""
+    """Raise UsageError if a package is missing that the console needs."""
     for name in ("starlette", "uvicorn", "jinja2"):
         if find_spec(name) is None:
             raise UsageError(f"the console needs {name}, which is not installed: pip install 'halfmoon[console]'")
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens; port 0 takes a free one. Raises HalfmoonError: it cannot."""
+    """Return a listening socket; port 0 takes a free one. Raises HalfmoonError if the address cannot be used."""
     plain = host.strip("[]")
     try:
         family = socket.getaddrinfo(plain or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
@@ -31,6 +31,6 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def url_of(listening: socket.socket, *, secure: bool = False) -> str:
-    """Return the URL of what listens."""
+    """Return the URL of a listening socket."""
     host, port = listening.getsockname()[:2]
     return f"{'https' if secure else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"

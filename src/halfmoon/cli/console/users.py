@@ -1,4 +1,4 @@
-"""`halfmoon console user`: who may use the console. Works on its database, whether it runs or not; writes the audit log."""
+"""`halfmoon console user`: users of the console. Works on its database, whether it runs or not; writes the audit log."""
 
 from __future__ import annotations
 
@@ -94,14 +94,14 @@ def remove(name: Name, yes: Yes = False, data: Data = None, as_json: Json = Fals
 
 
 def _users(data: str | None) -> Users:
-    """Return the users. Root acts as the owner of the directory from now on, so that no console is shut out of what is made."""
+    """Return the users. Root acts as the owner of the directory from now on, so that the console can read new files."""
     directory = console_directory(data, os.environ)
     click.get_current_context().with_resource(as_owner_of(directory))
     return Users(directory, now_ms)
 
 
 def _done(data: str | None, as_json: Json, said: str, action: str, password: str = "", **facts: str) -> None:
-    """Write what was done to the audit log, and say it, with the password, which is written nowhere."""
+    """Write the change to the audit log, and show it with the password, which is stored nowhere."""
     audit = Audit(console_directory(data, os.environ), now_ms)
     audit.note(f"uid {os.getuid()}", "command line", action, facts)
     if as_json:

@@ -1,1 +1,1 @@
-"""Named contexts: which cluster commands ask, and how, kept in one file of the user's."""
+"""Named contexts: clusters with the way to reach them, kept in a file of the user."""

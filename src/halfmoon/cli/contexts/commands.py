@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import click
 import msgspec
 
-from halfmoon.cli.contexts.file import DEFAULT, Context, Contexts, change, read
+from halfmoon.cli.contexts.file import DEFAULT, ClusterContext, Contexts, change, read
 from halfmoon.cli.shared.app import App, Argument, Option
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.options import LOCAL, Json
@@ -42,7 +42,7 @@ def add(
     given = click.get_current_context().find_root().params
     credentials, ca, cert, key = (_absolute(given[option]) for option in ("credentials", "tls_ca", "tls_cert", "tls_key"))
     server_name, no_verify = given["tls_server_name"] or "", given["tls_no_verify"]
-    made = Context(nameserver, credentials, given["encrypted"], ca, cert, key, server_name, no_verify)
+    made = ClusterContext(nameserver, credentials, given["encrypted"], ca, cert, key, server_name, no_verify)
 
     def put(known: Contexts) -> None:
         if name in known.contexts and not replace:
@@ -68,7 +68,7 @@ def list_contexts(as_json: Json = False) -> None:
 
 @app.command()
 def use(name: Name, as_json: Json = False) -> None:
-    """Have commands ask the cluster of a context from now on; "default" has them ask none.
+    """Use the cluster of a context from now on; "default" uses none.
 
     Example: halfmoon context use prod
     """
@@ -84,7 +84,7 @@ def show(
     name: Annotated[str | None, Argument(metavar="CONTEXT", help="Name of the context.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Show a context; without a name the one that a command would act on now, and what chose it.
+    """Show a context; without a name the one that a command would use now, and the source of this choice.
 
     Example: halfmoon context show
     """
@@ -103,7 +103,7 @@ def show(
 
 @app.command()
 def remove(name: Name, as_json: Json = False) -> None:
-    """Remove a context. The files that it names stay; if it was in use, the default is from now on.
+    """Remove a context. The files that it names stay; if it was in use, the default is used from now on.
 
     Example: halfmoon context remove prod
     """

@@ -1,4 +1,4 @@
-"""The file of named contexts: each is a cluster's name servers, and paths of the files that sign and encrypt what is asked there.
+"""File of named contexts: each is a cluster's name servers, and paths of the files that sign and encrypt what is asked there.
 
 Holds no secret. It is ``halfmoon/contexts.json`` in the user's configuration directory, for its owner alone, and replaced whole.
 """
@@ -18,15 +18,15 @@ from halfmoon.errors import SettingError, UsageError
 from halfmoon.model import split_addresses
 
 DEFAULT = "default"
-"""The name of no context: what variables say, else a name server on this machine."""
+"""Name for no context: variables decide, else a name server on this machine is used."""
 FILE_BYTES_MAX = 1024 * 1024
 """Longest file; a context takes some 100 bytes."""
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
-class Context(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """How one cluster is asked. What is empty is left to the variables; fields of TLS are the options of their names, in order."""
+class ClusterContext(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Context of a cluster. Empty fields are left to the variables; fields of TLS are the options of their names, in order."""
 
     nameserver: str
     credentials: str = ""
@@ -41,10 +41,10 @@ class Context(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 class Contexts(msgspec.Struct, forbid_unknown_fields=True):
     """All contexts by name, and the one in use."""
 
-    contexts: dict[str, Context] = {}
+    contexts: dict[str, ClusterContext] = {}
     in_use: str = DEFAULT
 
-    def named(self, name: str) -> Context | None:
+    def named(self, name: str) -> ClusterContext | None:
         """Return one context; None: the default one. Raises SettingError where there is none, with a name spelt alike."""
         if name != DEFAULT and name not in self.contexts:
             near = get_close_matches(name, self.contexts, 1)
@@ -52,7 +52,7 @@ class Contexts(msgspec.Struct, forbid_unknown_fields=True):
         return self.contexts.get(name)
 
     def check(self) -> None:
-        """Raise UsageError for what does not fit: a name, an address, a path."""
+        """Raise UsageError for an invalid name, address or path."""
         for name, context in self.contexts.items():
             if not _NAME.fullmatch(name) or name == DEFAULT:
                 raise SettingError(
@@ -66,7 +66,7 @@ class Contexts(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def place() -> Path | None:
-    """Return where the file is: below XDG_CONFIG_HOME, else ~/.config. None: the user has neither."""
+    """Return the path of the file: below XDG_CONFIG_HOME, else ~/.config. None: the user has neither."""
     given = Path(os.environ.get("XDG_CONFIG_HOME", ""))
     try:
         base = given if given.is_absolute() else Path.home() / ".config"  # a relative one is ignored, as its specification says
@@ -94,7 +94,7 @@ def read() -> Contexts:
 
 
 def change(make: Callable[[Contexts], None]) -> Contexts:
-    """Have the contexts changed and the file replaced, durably; return them. Raises UsageError."""
+    """Change the contexts and replace the file, durably; return the contexts. Raises UsageError."""
     found, where = read(), place()
     if where is None:
         raise SettingError("this user has no home directory for contexts: set XDG_CONFIG_HOME")

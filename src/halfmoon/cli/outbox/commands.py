@@ -1,4 +1,4 @@
-"""`halfmoon outbox`: send what an outbox holds, see what waits in it and what failed, and have that sent again or dropped."""
+"""`halfmoon outbox`: sends the events of an outbox, shows waiting and failed ones, and resends or drops them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _ids(which: str) -> Any:
     return Argument(metavar="[EVENT]...", help=f"Ids of {which}.")
 
 
-class State(StrEnum):
+class RowState(StrEnum):
     """States of a row, for ``--state``."""
 
     WAITING = "waiting"
@@ -97,7 +97,7 @@ def relay(
 ) -> None:
     """Send the events of an outbox until SIGTERM or Ctrl-C. Several relays may run at once.
 
-    With `--json`, prints what was done at the end.
+    With `--json`, prints a summary at the end.
 
     Example: halfmoon outbox relay --nameserver 127.0.0.1:9876
     """
@@ -146,7 +146,7 @@ def status(database: Database = "", schemas: Schemas = None, as_json: Json = Fal
 
 @app.command("list", finds=True)
 def list_(
-    state: Annotated[State | None, Option("--state", help="Only rows in this state.")] = None,
+    state: Annotated[RowState | None, Option("--state", help="Only rows in this state.")] = None,
     failed: Annotated[bool, Option("--failed", help="Only failed events.")] = False,
     topic: OneTopic = None,
     limit: Limit = 100,
@@ -158,7 +158,7 @@ def list_(
 
     Example: halfmoon outbox list --failed
     """
-    if failed and state not in (None, State.FAILED):
+    if failed and state not in (None, RowState.FAILED):
         raise click.BadParameter("give --failed or --state, not both")
     word = "failed" if failed else state and state.value
     with _opened(database, schema) as provider:
@@ -265,7 +265,7 @@ def _show(entries: list[T], limit: int, show: Callable[[list[T]], None], *, as_j
 
 
 def _show_count(count: int, key: str, what: str, *, required: bool, as_json: bool) -> None:
-    """Write what became of how many events. Raises click.exceptions.Exit for none where some are ``required``."""
+    """Write the outcome and the number of events. Raises click.exceptions.Exit for none where some are ``required``."""
     if as_json:
         show_json({key: count})
     else:
@@ -280,12 +280,12 @@ def _period(since: str | None, until: str | None) -> tuple[int, int | None]:
 
 
 def _served(schemas: list[str] | None) -> str | list[str] | None:
-    """Return what ``--schema`` means as the relay's setting."""
+    """Return the relay's setting for ``--schema``."""
     return EVERY if schemas == [EVERY] else schemas or None
 
 
 def _require_tables(provider: Provider, settings: RelaySettings, *, make: bool) -> None:
-    """Make the tables of a relay where that is asked for. Raises TableMissing for one that a named schema has not."""
+    """Create the tables of a relay if that is asked for. Raises TableMissing for one that a named schema has not."""
     for share in Shares(provider, settings.schemas).all():
         if make:
             create_tables(share, settings.tables)
@@ -308,7 +308,7 @@ def _run(sending: Relay, *, until_empty: bool) -> None:
 
 
 def _opened(url: str, schema: str = "") -> AbstractContextManager[Provider]:
-    """Open a database; the module that does it is loaded only now. Raises UsageError."""
+    """Open a database; its module is loaded only now. Raises UsageError."""
     url = url or os.environ.get(VARIABLE, "")
     if not url:
         raise UsageError(f"no database is named: set the variable {VARIABLE}, or give --database URL")
@@ -322,5 +322,5 @@ def _opened(url: str, schema: str = "") -> AbstractContextManager[Provider]:
 
 
 def _undecided(message: StoredMessage) -> LocalTransactionState:
-    """A relay sends no half messages, so it has no answer to checks."""
+    """Return no answer to checks: a relay sends no half messages."""
     return LocalTransactionState.NOT_MINE

@@ -1,4 +1,4 @@
-"""Opens the database of an outbox for a command. What goes wrong comes out as one line, and never with a password."""
+"""Database of an outbox for a command. Its errors are one line, and never contain a password."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from halfmoon.events.sqlalchemy import provider
 
 _SECRET_NAME = re.compile(r"pass|pwd|secret|token|key|credential", re.IGNORECASE)
 _SWITCH = re.compile(r"\d+|true|false|yes|no|on|off", re.IGNORECASE)
-"""What a parameter of an address may be set to without being a secret, unless its name says so."""
+"""Values of a parameter of an address that are not secret, unless its name says so."""
 _ASSIGNED = re.compile(r"((?:passw(?:or)?d|pwd)['\"]?\s*[=:]\s*)('[^']*'|\"[^\"]*\"|[^\s;&,)}]+)", re.IGNORECASE)
-"""A password inside what a driver made of the address, such as ``host=db password=…`` or ``PWD=…;``."""
+"""Pattern of a password in a text of a driver, such as ``host=db password=…`` or ``PWD=…;``."""
 
 
 class DatabaseFailed(HalfmoonError):
@@ -75,7 +75,7 @@ def _secrets_of(place: URL) -> set[str]:
 
 
 def _shown(place: URL, url: str) -> str:
-    """Return an address without its parameters and password; no more than its kind where it is unclear what the password is."""
+    """Return an address without its parameters and password; only its kind if it is unclear where the password begins."""
     if url.partition("?")[0].count("@") > 1:
         return f"{place.drivername}://…"
     return place.set(query={}).render_as_string()

@@ -1,1 +1,1 @@
-"""What commands share: their group, options, and how they write for people and for programs."""
+"""Shared parts of commands: their group, options, and output for people and programs."""

@@ -61,7 +61,7 @@ class Choice(click.Choice[str]):
         return value if isinstance(value, self._kind) else self._kind(super().convert(value, param, ctx))
 
 
-class Command(click.Command):
+class DeclaredCommand(click.Command):
     """Command whose topic and group may be options or words."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
@@ -119,7 +119,7 @@ class App(click.Group):
         return list(self.commands)
 
 
-def command_of(function: Callable[..., Any], name: str, *, finds: bool = False) -> Command:
+def command_of(function: Callable[..., Any], name: str, *, finds: bool = False) -> DeclaredCommand:
     """Return the command that a function is: called with its own parameters, made of what was given."""
     hints = get_type_hints(function, include_extras=True)
     groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
@@ -145,7 +145,7 @@ def command_of(function: Callable[..., Any], name: str, *, finds: bool = False) 
         if not function(**values) and asked:
             sys.exit(1)
 
-    return Command(name, params=params, callback=run, help=cleandoc(function.__doc__ or ""))
+    return DeclaredCommand(name, params=params, callback=run, help=cleandoc(function.__doc__ or ""))
 
 
 class _Declared(NamedTuple):

@@ -1,4 +1,4 @@
-"""How commands write lines for people: one call is one line, whatever texts of others are in it. Loads nothing, so servers use it.
+"""Lines of output for people: one call writes one line, whatever texts of others it contains. Loads nothing, so servers use it.
 
 All that a command writes goes through `say` here, or through the tables and the JSON of `halfmoon.cli.shared.output`.
 """
@@ -11,11 +11,11 @@ from contextlib import suppress
 from io import TextIOWrapper, UnsupportedOperation
 
 LINE_MAX = 16_384
-"""Characters of one line."""
+"""Longest line, in characters."""
 
 
 def plain(text: str, length_max: int = LINE_MAX) -> str:
-    """Return a text of others as one line that steers no terminal: what cannot be printed is dots, and what is cut says so."""
+    """Return a text as one line without control characters: unprintable characters become dots, and a cut is marked."""
     more = len(text) - length_max
     if more > 0:
         text = text[:length_max]
@@ -25,15 +25,15 @@ def plain(text: str, length_max: int = LINE_MAX) -> str:
 
 
 def take_all_characters() -> None:
-    """Have standard output write what its encoding lacks as Python writes it in a literal, as standard error does."""
+    """Have standard output escape characters that its encoding lacks, as standard error does."""
     if isinstance(sys.stdout, TextIOWrapper):
         with suppress(OSError):  # a file that cannot tell where it is stays as it is
             sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def check_reader() -> None:
-    """Raise BrokenPipeError, as a write would, where standard output is a pipe that nobody reads any more."""
-    with suppress(UnsupportedOperation):  # what stands in for standard output in a process, is none
+    """Raise BrokenPipeError, as a write would, if standard output is a pipe without a reader."""
+    with suppress(UnsupportedOperation):  # a replacement of standard output has no descriptor
         pipe = select.poll()
         pipe.register(sys.stdout.fileno(), 0)
         if any(seen & select.POLLERR for _, seen in pipe.poll(0)):
@@ -41,7 +41,7 @@ def check_reader() -> None:
 
 
 def say_failing(failing: list[str]) -> None:
-    """Name the brokers that failed, on standard error: what is shown is without theirs."""
+    """Name the brokers that failed, on standard error: their part is missing in the output."""
     for text in failing:
         say(f"not reported: {text}", error=True)
 

@@ -22,7 +22,7 @@ NameServer = Annotated[
     ),
 ]  # fmt: skip
 LOCAL = "127.0.0.1:9876"
-"""Where `halfmoon serve` puts its name server."""
+"""Address of the name server of `halfmoon serve`."""
 
 Json = Annotated[bool, Option("--json", help="Print JSON.")]
 Cluster = Annotated[str | None, Option("--cluster", metavar="NAME", help="Only the brokers of this cluster.")]
@@ -73,7 +73,7 @@ def pairs(texts: list[str], option: str) -> dict[str, str]:
 
 
 def confirm(what: str, *, yes: bool) -> None:
-    """Ask whether something is to be done, ``what`` in words; return if so.
+    """Ask for confirmation of an action, ``what`` in words; return if it is given.
 
     Raises:
         UsageError: nobody can be asked, because standard input is no terminal.
@@ -89,6 +89,6 @@ def confirm(what: str, *, yes: bool) -> None:
 
 
 def check_terminal(what: str, *, yes: bool) -> None:
-    """Raise UsageError where somebody must be asked and cannot. For what takes a while before it can ask."""
+    """Raise UsageError if confirmation is needed and standard input is no terminal. For actions that prepare before they ask."""
     if not yes and not sys.stdin.isatty():
         raise UsageError(f"to {what} must be confirmed, and standard input is no terminal: give --yes. Nothing was done")

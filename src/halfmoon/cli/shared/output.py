@@ -1,4 +1,4 @@
-"""How commands show what they found: JSON for programs, tables for people. Writes to standard output and error, asks nobody."""
+"""Output of commands: JSON for programs, tables for people. Writes to standard output and error, asks nobody."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def show_json(value: Any, *, flush: bool = True) -> None:
 
 
 def _json(value: Any) -> str:
-    """Return one line of JSON that steers no terminal: in its texts, what cannot be printed is a ``\\u`` escape."""
+    """Return one line of JSON without control characters: unprintable characters in its texts are ``\\u`` escapes."""
     try:
         text = msgspec.json.encode(value).decode()
     except UnicodeEncodeError:  # half of a surrogate pair, of a file's name that is no UTF-8 for example
@@ -39,7 +39,7 @@ def _json(value: Any) -> str:
 
 
 CELL_MAX = 1_000
-"""Characters of one cell of a table. JSON has all of them."""
+"""Longest cell of a table, in characters. JSON has all of them."""
 
 WHOLE = frozenset({
     *("id", "event", "resume by", "msgId", "client id", "access key", "key", "keys"),
@@ -69,7 +69,7 @@ def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[objec
 
 
 class _Layout:
-    """The cells of a table as texts, and which columns stand on which line."""
+    """Layout of a table: its cells as texts, and the columns of each line."""
 
     def __init__(self, columns: Sequence[str], rows: Sequence[Sequence[object]], room: int) -> None:
         most = [LINE_MAX if name in WHOLE else CELL_MAX for name in columns]
@@ -94,7 +94,7 @@ class _Layout:
         return sum(self._widths[at] + 2 for at in line)
 
     def _shown(self, columns: Sequence[str], room: int) -> list[int]:
-        """Return which columns are shown: those that stay whole, and what there is room for on the lines that they take."""
+        """Return the columns that are shown: those that stay whole, and others if there is room on the lines of these."""
         shown = [at for at, name in enumerate(columns) if name in WHOLE] or [0]
         lines = len(self._side_by_side(shown, room))
         for at in sorted(set(range(len(columns))) - set(shown)):

@@ -1,4 +1,4 @@
-"""Where programs keep data when no option and no setting says where. Makes nothing."""
+"""Default directories for data. Creates nothing."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ def data_home(environment: Mapping[str, str]) -> Path:
 
 
 def console_directory(given: str | None, environment: Mapping[str, str]) -> Path:
-    """Return where the console keeps its users and its audit log, inside the data directory that `halfmoon serve` has with the same
-    ``--data`` and environment, so that both find the same.
+    """Return the directory of the console's users and audit log.
+
+    It is inside the data directory that `halfmoon serve` has with the same ``--data`` and environment, so that both use the same.
     """
     chosen = given or environment.get("HALFMOON_DATA")
     return (Path(chosen).expanduser() if chosen else data_home(environment)) / "console"

@@ -1,4 +1,4 @@
-"""Reading messages of a topic without a consumer group of its own, so that no progress changes. Used by `consume` and `msg`."""
+"""Reading of messages without a consumer group, so that no progress changes. Used by `consume` and `msg`."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ TOOLS_GROUP = "TOOLS_CONSUMER"
 """The group of tools that look at messages and leave no progress; every broker has it. Follows MixAll.TOOLS_CONSUMER_GROUP."""
 
 FIRST, LAST = -1, -2
-"""Instead of a time: where the oldest message is, and behind the newest."""
+"""Positions in place of a time: the oldest message, and behind the newest."""
 
 POLL_MS = 500
 SILENT_MS = 3000
-"""Reading up to an end stops when it makes no progress for this long: a broker refuses it, is gone, or has another topic by now."""
+"""Time without progress after which reading up to an end stops: a broker refuses it, is gone, or has another topic by now."""
 
 
 def check_topic(nameserver: str, topic: str) -> None:
-    """Raise TopicMissing where a topic does not exist, with the names of those spelt alike.
+    """Raise TopicMissing if a topic does not exist, with the names of topics spelt alike.
 
     Raises NetworkError where no server answers.
     """
@@ -43,7 +43,7 @@ def near_names(admin: halfmoon.Admin, topic: str) -> Iterator[None]:
 
 
 class TopicMissing(HalfmoonError):
-    """A topic that a command is to read does not exist; ``near`` are those spelt alike."""
+    """The topic of a command does not exist; ``near`` are topics spelt alike."""
 
     def __init__(self, topic: str, near: list[str]) -> None:
         super().__init__(f"there is no topic {topic}" + (f"; did you mean {' or '.join(map(repr, near))}?" if near else ""))
@@ -51,7 +51,7 @@ class TopicMissing(HalfmoonError):
 
 
 class NotReadToEnd(HalfmoonError):
-    """Some queues could not be read up to their ends."""
+    """Queues could not be read up to their ends."""
 
     def __init__(self, ends: Mapping[MessageQueue, int], positions: Mapping[MessageQueue, int]) -> None:
         queue, end = next(iter(ends.items()))
@@ -85,8 +85,9 @@ def read(
     expression: str = "*",
     sql: str | None = None,
 ) -> Generator[StoredMessage, None, None]:
-    """Yield the messages of some queues from their starts, up to their ends or, with ``follow``, without end: those that the tags
-    or the SQL92 expression want.
+    """Yield the messages of queues that match the tags or the SQL92 expression.
+
+    Each queue is read from its start, up to its end or, with ``follow``, without end.
 
     The order is kept within a queue only. Raises SubscriptionParseFailed; NotReadToEnd where a broker refuses pulls or is gone, and
     where the end is of a topic that was deleted.

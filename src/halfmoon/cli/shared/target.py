@@ -1,7 +1,7 @@
-"""Which cluster a command asks, and who signs what it asks: options, then variables, then the context in use, then the default.
+"""Cluster and account of a command, from options, then variables, then the context in use, then the default.
 
-A context that ``--context`` or HALFMOON_CONTEXT names stands before the other variables, the one in use behind them. It reaches the
-clients as the variables do that it stands for, also those of processes that a command starts.
+A context that ``--context`` or HALFMOON_CONTEXT names precedes the other variables, the one in use follows them. A context sets
+these variables for the clients, also for those of processes that a command starts.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Annotated, Any, NamedTuple
 import click
 import msgspec
 
-from halfmoon.cli.contexts.file import DEFAULT, Context, read
+from halfmoon.cli.contexts.file import DEFAULT, ClusterContext, read
 from halfmoon.cli.shared.app import Option, given_on_the_command_line
 from halfmoon.cli.shared.lines import say
 
 CREDENTIALS = ("HALFMOON_CREDENTIALS", "HALFMOON_ACCESS_KEY", "HALFMOON_SECRET_KEY", "HALFMOON_SECURITY_TOKEN")
-"""Variables that say who signs: a file, or what else stands in it."""
+"""Variables with the account: a file, or its contents."""
 VARIABLE, IN_USE = "HALFMOON_CONTEXT", "in use"
 
 CHANGING = frozenset({
@@ -30,28 +30,28 @@ CHANGING = frozenset({
 """Commands that change a cluster. They name the context that they act on, to standard error, unless it is the default."""
 
 
-class Chosen(NamedTuple):
-    """A context, and what chose it; the default one is None."""
+class ChosenContext(NamedTuple):
+    """Context, with the source of the choice; None: the default one."""
 
     name: str
     by: str
-    context: Context | None
+    context: ClusterContext | None
 
 
-def chosen(option: str | None) -> Chosen:
+def chosen(option: str | None) -> ChosenContext:
     """Return the context that an option names, else the variable, else the one in use. Raises SettingError for an unknown one."""
     if name := option or os.environ.get(VARIABLE, ""):
-        return Chosen(name, "--context" if option else VARIABLE, None if name == DEFAULT else read().named(name))
+        return ChosenContext(name, "--context" if option else VARIABLE, None if name == DEFAULT else read().named(name))
     if os.environ.get("NAMESRV_ADDR"):
-        return Chosen(DEFAULT, "NAMESRV_ADDR", None)
+        return ChosenContext(DEFAULT, "NAMESRV_ADDR", None)
     found = read()
-    return Chosen(found.in_use, IN_USE, found.named(found.in_use))
+    return ChosenContext(found.in_use, IN_USE, found.named(found.in_use))
 
 
 def name_servers(context: click.Context, param: click.Parameter, value: str) -> str:
-    """Return the name servers that a command asks; until it ends, its clients sign and encrypt as the context says that has them.
+    """Return the name servers of a command; until it ends, its clients sign and encrypt as their context says.
 
-    The callback of ``--nameserver``. Raises click.BadParameter where it and ``--context`` are both given, SettingError.
+    Callback of ``--nameserver``. Raises click.BadParameter where it and ``--context`` are both given, SettingError.
     """
     root = context.find_root()
     option = root.params.get("context_name")
@@ -68,10 +68,10 @@ def name_servers(context: click.Context, param: click.Parameter, value: str) -> 
     return found.context.nameserver
 
 
-def enter(found: Chosen, options: Mapping[str, Any]) -> Callable[[], None]:
-    """Have the clients of this process sign and encrypt as a context says, as far as no option does; return what undoes that.
+def enter(found: ChosenContext, options: Mapping[str, Any]) -> Callable[[], None]:
+    """Have the clients of this process sign and encrypt as a context says, unless options do; return a function that undoes that.
 
-    Of the context in use, what variables say of either is left to them.
+    Variables precede the context in use.
     """
     if found.context is None:
         return lambda: None
@@ -85,7 +85,7 @@ def enter(found: Chosen, options: Mapping[str, Any]) -> Callable[[], None]:
 
 
 def sign_with(file: str) -> Callable[[], None]:
-    """Have all clients of this process, and of processes that it starts, sign with a file; return what undoes that."""
+    """Have all clients of this process, and of processes that it starts, sign with a file; return a function that undoes that."""
     before = {name: os.environ.pop(name, None) for name in CREDENTIALS}
     os.environ[CREDENTIALS[0]] = file
 
@@ -142,9 +142,9 @@ def enter_options(options: Mapping[str, Any]) -> Callable[[], None]:
 def into_environment(
     tls: bool | None, ca: str | None, cert: str | None, key: str | None, server_name: str | None, no_verify: bool | None
 ) -> Callable[[], None]:
-    """Set the variables that clients read where they are given no settings; return what undoes that.
+    """Set the variables that clients read by default; return a function that undoes that.
 
-    What belongs to TLS switches it on.
+    Each of the options switches TLS on.
     """
     if not (tls or ca or cert or key or server_name or no_verify):
         return lambda: None

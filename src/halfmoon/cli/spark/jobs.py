@@ -33,7 +33,7 @@ _WRONG = ("PARSE_", "UNRESOLVED_", "TABLE_OR_VIEW", "DATATYPE_", "UNSUPPORTED_",
 
 
 class Drawn(NamedTuple):
-    """What a plot of an audit shows (percentiles and counts, by state or level), and whether nothing is wrong."""
+    """Data of the plot of an audit (percentiles and counts, by state or level), and whether nothing is wrong."""
 
     curves: dict[Any, list[float]]
     counts: dict[Any, int]
@@ -51,7 +51,7 @@ def running(shared: SharedOptions, what: str) -> Iterator[tuple[SparkSession, Cl
 
 @contextmanager
 def working(shared: SharedOptions, what: str) -> Iterator[tuple[SparkSession, Progress]]:
-    """The same for work on tables, which asks no broker."""
+    """Open a session for work on tables, which asks no broker, with progress and errors as `running`."""
     spark = session(f"halfmoon {what}", master=shared.master, settings=SETTINGS)
     with Progress(spark, what, quiet=shared.as_json) as progress:
         try:

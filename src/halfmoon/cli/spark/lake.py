@@ -25,7 +25,7 @@ SCHEMA_BYTES_MAX = 4 << 20
 
 
 class IngestRequest(NamedTuple):
-    """What an ingest was asked for: format and columns of the table, which copies are left out, and how often files are joined."""
+    """Options of an ingest: format and columns of the table, which copies are left out, and how often files are joined."""
 
     kind: str
     decode: str

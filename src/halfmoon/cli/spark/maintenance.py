@@ -42,7 +42,7 @@ def compact(
 
 def dedup(
     table: Table,
-    by: Annotated[str, Option("--by", metavar="COLUMN", help="What duplicates have in common: msgId or keys.")] = "msgId",
+    by: Annotated[str, Option("--by", metavar="COLUMN", help="Column that duplicates have in common: msgId or keys.")] = "msgId",
     name: Name = "",
     catalog: Catalog = None,
     master: Master = None,

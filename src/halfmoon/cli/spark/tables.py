@@ -32,7 +32,7 @@ FILE_BYTES_MIN, FILE_BYTES_MAX = 1 << 10, 64 << 30
 
 
 class ReplayRequest(NamedTuple):
-    """What to replay, and where to; see `halfmoon.spark.jobs.replay`. ``id`` None: a new one."""
+    """Selection and target of a replay; see `halfmoon.spark.jobs.replay`. ``id`` None: a new one."""
 
     to: str
     id: str | None

@@ -1,1 +1,1 @@
-"""`halfmoon status`: what a cluster says of itself, once or as a live screen."""
+"""`halfmoon status`: state of a cluster, once or as a live screen."""

@@ -21,7 +21,7 @@ app = App()
 
 @dataclass(frozen=True, kw_only=True)
 class Thresholds:
-    """From where on a cluster counts as degraded."""
+    """Thresholds from which on a cluster counts as degraded."""
 
     max_lag: Annotated[int | None, Option("--max-lag", min=0, help="Degraded if a group's lag is higher.")] = None
     max_pending_age: Annotated[
@@ -29,15 +29,15 @@ class Thresholds:
         Option("--max-pending-age", metavar="DURATION", help="Degraded if a transaction is pending for longer: 30s, 5m."),
     ] = None
     max_disk: Annotated[
-        int, Option("--max-disk", min=1, max=100, metavar="PERCENT", help="Degraded if a disk is as full as that.")
+        int, Option("--max-disk", min=1, max=100, metavar="PERCENT", help="Degraded if a disk is at least this full.")
     ] = round(DISK_WARNING * 100)
 
 
 @app.command()
 def status(
     thresholds: Thresholds,
-    live: Annotated[bool, Option("--watch", "-w", help="Show it again and again, until Ctrl-C.")] = False,
-    interval: Annotated[str, Option("--interval", metavar="DURATION", help="With --watch: how often.")] = "2s",
+    live: Annotated[bool, Option("--watch", "-w", help="Refresh until Ctrl-C.")] = False,
+    interval: Annotated[str, Option("--interval", metavar="DURATION", help="With --watch: time between two refreshes.")] = "2s",
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
@@ -83,7 +83,7 @@ def _show(status: ClusterStatus) -> None:
 BROKER_COLUMNS = (
     "broker", "in/s", "out/s", "pending", "disk", "refused", "up for", "address", "version", "in today", "out today",
 )  # fmt: skip
-"""What matters most first: a narrow terminal leaves out the last ones."""
+"""Columns, the most important first: a narrow terminal leaves out the last ones."""
 
 
 def _row(broker: BrokerStatus) -> tuple[object, ...]:

@@ -22,7 +22,7 @@ _COLOURS = {"healthy": "1;32", "degraded": "1;33", "down": "1;31"}
 
 
 def watch(ask: Callable[[], ClusterStatus], interval_ms: int, *, as_json: bool) -> None:
-    """Show what ``ask`` returns again and again, until Ctrl-C."""
+    """Show the result of ``ask`` repeatedly, until Ctrl-C."""
     with suppress(KeyboardInterrupt):
         if as_json or not sys.stdout.isatty():
             _lines(ask, interval_ms, as_json=as_json)
@@ -55,7 +55,7 @@ def _wait(interval_ms: int) -> None:
 
 
 def line(status: ClusterStatus) -> list[str]:
-    """Return a status in some words, the health first."""
+    """Return a status as words, the health first."""
     words = [status.health]
     if status.brokers:
         words.append(f"in {_rate(status, 'in_per_second')}/s out {_rate(status, 'out_per_second')}/s")
@@ -66,7 +66,7 @@ def line(status: ClusterStatus) -> list[str]:
 
 
 class Screen:
-    """Draws the newest status, with the rates of those before."""
+    """Screen of the newest status, with the rates of earlier ones."""
 
     def __init__(self, interval_ms: int) -> None:
         self._interval_ms = interval_ms
@@ -76,7 +76,7 @@ class Screen:
         self._out: deque[float] = deque(maxlen=HISTORY)
 
     def see(self, status: ClusterStatus) -> None:
-        """Take what was asked for last."""
+        """Take the newest status."""
         self._before, self._now = self._now, status
         self._in.append(sum(broker.in_per_second for broker in status.brokers))
         self._out.append(sum(broker.out_per_second for broker in status.brokers))
@@ -120,7 +120,7 @@ class Screen:
         return lines
 
     def _change(self, group: str, messages: int) -> str:
-        """Return how fast a group falls back or catches up."""
+        """Return the rate at which a group falls back or catches up."""
         assert self._now is not None
         if self._before is None or group not in self._before.backlog or self._now.at_ms <= self._before.at_ms:
             return ""

@@ -13,7 +13,7 @@ import pyarrow as pa
 from halfmoon.model import StoredMessage
 
 ROWS_MAX, BYTES_MAX = 4096, 16 * 1024 * 1024
-"""Of one batch: what is kept in memory."""
+"""Bounds of one batch, which is kept in memory."""
 
 SCHEMA = pa.schema([
     ("topic", pa.string()), ("broker", pa.string()), ("queue_id", pa.int32()), ("queue_offset", pa.int64()),
@@ -22,7 +22,7 @@ SCHEMA = pa.schema([
     ("born", pa.timestamp("ms", tz="UTC")), ("stored", pa.timestamp("ms", tz="UTC")), ("reconsume_times", pa.int32()),
     ("body", pa.binary()),
 ])  # fmt: skip
-"""One row a message. A body is bytes, whatever is in it; null where it is left out."""
+"""Columns of a message. A body is bytes; null if it is left out."""
 
 BodyOf = Callable[[StoredMessage], bytes | None]
 

@@ -1,4 +1,4 @@
-"""`halfmoon backup`: copy the store of a stopped or running broker, so that a broker can start on the copy."""
+"""`halfmoon backup`: copies the store of a stopped or running broker, so that a broker can start on the copy."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def backup(
 
 @contextmanager
 def _giving_way() -> Iterator[None]:
-    """Have the lowest priority, so that a broker does not wait for a processor that the copy takes."""
+    """Take the lowest priority, so that a broker does not wait for the processor."""
     usual = os.getpriority(os.PRIO_PROCESS, 0)
     os.setpriority(os.PRIO_PROCESS, 0, 19)
     try:

@@ -7,13 +7,13 @@ import sys
 from base64 import b64encode
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 
 from halfmoon import sql92
 from halfmoon.cli.shared.app import Argument, Option
-from halfmoon.cli.shared.bodies import Bodies
+from halfmoon.cli.shared.bodies import BodyBudget
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.options import Json, time_ms
 from halfmoon.cli.shared.output import report, show_json
@@ -21,11 +21,13 @@ from halfmoon.cli.shared.reading import FIRST, check_topic, read, starts_and_end
 from halfmoon.errors import StoreError
 from halfmoon.hot import property_of
 from halfmoon.model import StoredMessage, subscription
-from halfmoon.programs.dump import DamagedRange, Wanted, stored_messages
 from halfmoon.shown.names import is_users_topic
 from halfmoon.shown.texts import TIME_FORMS
 
-Found = Iterator[StoredMessage | DamagedRange]
+if TYPE_CHECKING:
+    from halfmoon.programs.dump import DamagedRange, Wanted
+
+    Found = Iterator[StoredMessage | DamagedRange]
 
 
 def dump(
@@ -39,7 +41,7 @@ def dump(
     sql: Annotated[
         str | None, Option("--sql", metavar="EXPRESSION", help="An SQL92 expression over properties, instead of tags.")
     ] = None,
-    everything: Annotated[bool, Option("--all", "-a", help="Of DIR, include system topics.")] = False,
+    everything: Annotated[bool, Option("--all", "-a", help="Include system topics of DIR.")] = False,
     arrow: Annotated[Path | None, Option("--arrow", metavar="FILE", help="Write an Arrow file, no JSON lines.")] = None,
     nameserver: Annotated[
         str | None, Option("--nameserver", "-n", metavar="HOST:PORT", help="Read a running cluster instead of DIR.")
@@ -58,6 +60,8 @@ def dump(
     begin_ms, end_ms = time_ms(begin) if begin else 0, time_ms(end) if end else None
     wanted = _wanted(topic, expression, sql, everything=everything)
     if directory is not None:
+        from halfmoon.programs.dump import stored_messages
+
         found: Found = stored_messages(directory, begin_ms, end_ms, wanted)
     else:
         found = _online(nameserver or "", topic or "", begin_ms, end_ms, expression, sql)
@@ -105,19 +109,19 @@ def _online(nameserver: str, topic: str, begin_ms: int, end_ms: int | None, expr
 def _without_damage(found: Found, damaged: list[DamagedRange]) -> Iterator[StoredMessage]:
     """Yield the messages, and name each damaged range."""
     for each in found:
-        if isinstance(each, DamagedRange):
+        if isinstance(each, StoredMessage):
+            yield each
+        else:
             damaged[:] = [each]
             end = each.physical_offset + each.size_bytes
             say(f"damaged: bytes {each.physical_offset} to {end} of the log hold no message: {each.reason}", error=True)
-        else:
-            yield each
 
 
 def _write(found: Found, arrow: Path | None) -> tuple[int, bool]:
-    """Write messages; return how many, and whether something was damaged. A reader of standard output that has enough ends it."""
+    """Write messages; return how many, and whether something was damaged. Stops when the reader of standard output does."""
     damaged: list[DamagedRange] = []
     messages = _without_damage(found, damaged)
-    count, bodies = 0, Bodies()
+    count, bodies = 0, BodyBudget()
     try:
         if arrow is None:
             for count, message in enumerate(messages, 1):  # noqa: B007
@@ -131,7 +135,7 @@ def _write(found: Found, arrow: Path | None) -> tuple[int, bool]:
     return count, bool(damaged)
 
 
-def _write_arrow(messages: Iterator[StoredMessage], arrow: Path, bodies: Bodies) -> int:
+def _write_arrow(messages: Iterator[StoredMessage], arrow: Path, bodies: BodyBudget) -> int:
     try:
         from halfmoon.cli.store.arrow import write_arrow
     except ImportError as exc:
@@ -139,8 +143,8 @@ def _write_arrow(messages: Iterator[StoredMessage], arrow: Path, bodies: Bodies)
     return write_arrow(messages, arrow, bodies.of)
 
 
-def dump_facts(message: StoredMessage, bodies: Bodies) -> dict[str, Any]:
-    """Return a message as a line of JSON has it: as `Bodies.facts`, with ``body_encoding``, null for a body that is left out."""
+def dump_facts(message: StoredMessage, bodies: BodyBudget) -> dict[str, Any]:
+    """Return the facts of a message for a line of JSON: `BodyBudget.facts`, with ``body_encoding``, null for a left-out body."""
     facts = bodies.facts(message)
     if facts.pop("body_hex", None) is None:
         facts["body_encoding"] = None if "body_left_out" in facts else "text"

@@ -1,4 +1,4 @@
-"""`halfmoon fsck`: verify a stopped store, whoever wrote it, and mend it."""
+"""`halfmoon fsck`: verifies a stopped store, Halfmoon's or Apache's, and repairs it."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ Assignments = Annotated[list[str] | None, Option("--set", metavar="KEY=VALUE", h
 def fsck(
     directory: Directory,
     most: Annotated[int, Option("--max", min=1, max=1_000_000, help="Stop after N problems.")] = 1000,
-    mend: Annotated[bool, Option("--repair", help="Mend what is wrong, after saying what will be done.")] = False,
+    mend: Annotated[bool, Option("--repair", help="Repair the store, after showing the plan.")] = False,
     into: Annotated[
-        Path | None, Option("--into", metavar="NEWDIR", help="With --repair: copy the store there, and mend the copy.")
+        Path | None, Option("--into", metavar="NEWDIR", help="With --repair: copy the store there, and repair the copy.")
     ] = None,
     yes: Yes = False,
     config: Config = None,
@@ -42,10 +42,10 @@ def fsck(
 ) -> None:
     """Check every record of the log, and compare every index with it.
 
-    Exits with 1 and lists the problems if it finds any; with 2 if it cannot read the store to its end. What the files alone cannot
-    decide is listed as unknown and not counted. Writes nothing without --repair. If the broker uses its own sizes of index files
-    (maxHashSlotNum, maxIndexNum), pass its settings: --config or --set. For a repair, which starts a broker, so with its
-    messageDelayLevel.
+    Exits with 1 and lists the problems if it finds any; with 2 if it cannot read the store to its end. Problems that the files
+    alone cannot decide are listed as unknown and not counted. Writes nothing without --repair. If the broker uses its own sizes
+    of index files (maxHashSlotNum, maxIndexNum), pass its settings: --config or --set. For a repair, which starts a broker, so
+    with its messageDelayLevel.
 
     With --repair it says what is wrong, what it will do and what is lost, asks, and mends: queues, the key index and the
     transaction index are rebuilt from the log, damaged tables are replaced by their older copy, and readers step over damaged parts
@@ -69,7 +69,7 @@ def fsck(
 
 
 def _check(directory: Path, settings: Configuration, most: int, *, as_json: bool) -> None:
-    """List what is wrong. Raises click.exceptions.Exit (1) if anything certain is."""
+    """List the problems. Raises click.exceptions.Exit (1) if anything certain is."""
     certain: list[Problem] = []
     unknown: list[Problem] = []
     with ProgressLine("checked") as progress:
@@ -96,7 +96,7 @@ def _check(directory: Path, settings: Configuration, most: int, *, as_json: bool
 
 
 def _repair(directory: Path, into: Path | None, settings: Configuration, *, yes: bool, as_json: bool) -> list[Problem]:
-    """Mend a store; return the problems that are left. Raises click.Abort if it is declined."""
+    """Repair a store; return the remaining problems. Raises click.Abort if it is declined."""
     check_store(directory)
 
     def agree(plan: Plan) -> bool:
@@ -118,7 +118,7 @@ def _repair(directory: Path, into: Path | None, settings: Configuration, *, yes:
 
 
 def _show_left(directory: Path, left: list[Problem], most: int, *, as_json: bool) -> None:
-    """Say what a repair could not mend. Raises click.exceptions.Exit (1) if there is something."""
+    """List the problems that a repair could not solve. Raises click.exceptions.Exit (1) if there is something."""
     if as_json:
         show_json({"sound": not left, "problems": [*map(_shown, left[:most])], "unknown": [], "more": len(left) > most})
     else:

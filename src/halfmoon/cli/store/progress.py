@@ -1,4 +1,4 @@
-"""`ProgressLine`: one line on standard error that says how far a long run is. Shown on a terminal only."""
+"""Progress line of a long run, on standard error. Shown on a terminal only."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _EVERY_S = 0.2
 
 
 class ProgressLine:
-    """The line. ``what`` is the verb that it begins with, such as ``checked``."""
+    """Line of progress. ``what`` is its first word, such as ``checked``."""
 
     def __init__(self, what: str) -> None:
         self._what, self._shown = what, False
@@ -23,7 +23,7 @@ class ProgressLine:
         self.clear()
 
     def show(self, done_bytes: int, all_bytes: int) -> None:
-        """Say that so many bytes of all are done."""
+        """Show the bytes that are done, of all."""
         now = time.monotonic()
         if not sys.stderr.isatty() or now - self._last < _EVERY_S:
             return
@@ -34,7 +34,7 @@ class ProgressLine:
         sys.stderr.flush()
 
     def clear(self) -> None:
-        """Take the line away, before something else is written."""
+        """Remove the line, before other output."""
         if self._shown:
             self._shown = False
             sys.stderr.write("\r\x1b[K")

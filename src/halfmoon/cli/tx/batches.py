@@ -1,4 +1,4 @@
-"""`halfmoon tx batches`: transactional ids of batch transactions, their last batches, and what is undecided of them."""
+"""`halfmoon tx batches`: transactional ids of batch transactions, their last batches and undecided attempts."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ Offset = Annotated[
     Option("--offset", min=0, max=2**63 - 1, metavar="NUMBER", help="The offset in the half queue, instead of an ID."),
 ]
 Operator = Annotated[
-    str | None, Option("--operator", metavar="NAME", help="Who decides; default: the user and host of this process.")
+    str | None, Option("--operator", metavar="NAME", help="Name of the operator; default: the user and host of this process.")
 ]
 
 
@@ -93,7 +93,7 @@ def check(name: ID = None, offset: Offset = None, nameserver: NameServer = LOCAL
     if as_json:
         show_json(facts_of(transaction))
     else:
-        say(f"a producer of group {transaction.group} is asked: check {transaction.checks_sent}, {transaction.checks_left} left")
+        say(f"a producer of group {transaction.group} got check {transaction.checks_sent}, {transaction.checks_left} left")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +128,7 @@ def rollback(by_hand: ByHand) -> None:
 
 @app.command(finds=True)
 def expired(limit: Limit = 100, nameserver: NameServer = LOCAL, as_json: Json = False) -> int:
-    """List the newest expired half messages, why each one expired, and what became of them since.
+    """List the newest expired half messages, why each one expired, and their state since.
 
     Example: halfmoon tx expired --limit 20
     """
@@ -157,7 +157,7 @@ def resume(
     if as_json:
         show_json({"offset_msg_id": offset_msg_id, "resumed": True})
     else:
-        say("resumed: it is pending again, and its producers are asked")
+        say("resumed: it is pending again, and will be checked")
 
 
 @app.command()
@@ -201,7 +201,7 @@ def _decide(by_hand: ByHand, *, commit: bool) -> None:
 
 
 def _named(name: str | None, offset: int | None) -> str | int:
-    """Return what names a transaction: a text is never taken for an offset."""
+    """Return the id or the offset of a transaction: a text is never taken for an offset."""
     if (name is None) == (offset is None):
         raise click.BadParameter("give the ID of a transaction, or --offset")
     return name if name is not None else offset or 0

@@ -64,12 +64,12 @@ def show_expired(found: Sequence[Any]) -> None:
 
 
 def _since(one: Any) -> str:
-    """Return what became of a half message since it expired."""
+    """Return the state of a half message since it expired."""
     return "committed" if one.committed else "resumed" if one.resumed else "nothing"
 
 
 def show_notes(transactions: Sequence[Any]) -> None:
-    """Write what brokers do not report, each sentence once a broker."""
+    """Write which facts brokers do not report, each sentence once a broker."""
     for line in dict.fromkeys(f"{tx.broker}: {sentence}" for tx in transactions for sentence in tx.not_reported):
         say(line)
 
@@ -100,17 +100,17 @@ def _group_row(stats: Any, name: str, group: Any) -> list[object]:
 
 
 def answer_text(answer: str) -> str:
-    """Return what came back on a check, in a word."""
+    """Return the answer to a check, in a word."""
     return ANSWERS.get(answer, answer)
 
 
 def last_answer(tx: Any) -> str:
-    """Return what came back on the last check."""
+    """Return the answer to the last check."""
     return "not reported" if tx.not_reported else answer_text(tx.last_answer)
 
 
 def next_check(tx: Any, now: int) -> str:
-    """Return when the next check is due."""
+    """Return the time until the next check."""
     if tx.state != "PREPARED":
         return "none"
     if tx.not_reported:

@@ -1,1 +1,1 @@
-"""Who may use the console: users and their passwords, sessions, the lock-out of those who guess, the audit log. Knows no HTTP."""
+"""Access to the console: users and their passwords, sessions, the lock-out after failed logins, the audit log. Knows no HTTP."""

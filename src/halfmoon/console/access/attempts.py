@@ -1,4 +1,4 @@
-"""Who may try a password now: the lock-out of those who guess. In memory only, and bounded, however many try."""
+"""Lock-out after failed logins. In memory only, and bounded."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ENTRIES_MAX = 30_000
 """Addresses, names, and pairs of both that are remembered."""
 
 
-# So many failures within a time lock for a time, each lock in a row for twice as long up to the last time.
+# Failures within a time that lock, the first lock and the longest: each lock in a row takes twice as long.
 _PAIR = 5, 24 * HOUR_MS, MINUTE_MS, HOUR_MS
 _NETWORK = 50, 10 * MINUTE_MS, 10 * MINUTE_MS, 10 * MINUTE_MS
 _NAME = 100, HOUR_MS, 10 * MINUTE_MS, 10 * MINUTE_MS
@@ -22,11 +22,13 @@ _Key = tuple[tuple[int, int, int, int], str, str]
 
 
 class Attempts:
-    """Failed logins: 5 of a name from one address lock the pair for a minute, each further one for twice as long, up to an hour;
+    """Failed logins, which lock names and addresses.
+
+    5 of a name from one address lock the pair for a minute, each further one for twice as long, up to an hour;
     50 from an address in 10 minutes lock the address for 10, 100 of a name in an hour lock it for 10 minutes, but for names at
     addresses where they succeeded. An IPv6 address counts as its /64. ``now_ms``: milliseconds since the epoch. For one thread.
 
-    Ask `refused_ms` right before each check of a password, and tell what became of it. Times are compared either way: where the
+    Ask `refused_ms` right before each check of a password, and report the result. Times are compared either way: where the
     clock is set back a lock lasts at most twice its time.
     """
 
@@ -37,13 +39,13 @@ class Attempts:
         self._log = CountedLog(logging.getLogger("halfmoon.console"), "failed logins", now_ms())
 
     def refused_ms(self, name: str, address: str) -> int:
-        """Return how long this name may not be tried from this address; 0: it may now. Costs microseconds."""
+        """Return how long this name is locked for this address; 0: not at all. Costs microseconds."""
         keys, now = _keys(name, address), self._now_ms()
         locks = [self._failures.get(key, ([], 0, 0))[1:] for key in (keys[:1] if keys[0] in self._succeeded else keys)]
         return max(0, *(lock_ms - abs(now - since_ms) for since_ms, lock_ms in locks))
 
     def failed(self, name: str, address: str) -> int:
-        """Count a wrong password, or a name that is not known, and return what `refused_ms` says from now on."""
+        """Count a wrong password, or an unknown name; return the new value of `refused_ms`."""
         now = self._now_ms()
         self._log.tick(now)
         for key in _keys(name, address):
@@ -59,7 +61,7 @@ class Attempts:
         return self.refused_ms(name, address)
 
     def succeeded(self, name: str, address: str) -> None:
-        """Forget what failed before of a name from an address; strangers cannot lock this name out there any more."""
+        """Forget the failures of a name from an address; others cannot lock this name out there any more."""
         pair = _keys(name, address)[0]
         self._failures.pop(pair, None)
         self._succeeded.pop(pair, None)
@@ -74,7 +76,7 @@ def _keys(name: str, address: str) -> tuple[_Key, _Key, _Key]:
 
 
 def network_of(address: str) -> str:
-    """Return what counts as one place: an IPv4 address, also where it is mapped into IPv6, or an IPv6 address's /64."""
+    """Return the network that counts as one address: an IPv4 address, also one mapped into IPv6, or the /64 of an IPv6 address."""
     try:
         found = ipaddress.ip_address(address)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The audit log: who did what, from where, and what came of it. A change is written before it is made, and its outcome after it."""
+"""Audit log: user, address, action and outcome. A change is written before it is made, and its outcome after it."""
 
 from __future__ import annotations
 
@@ -26,24 +26,27 @@ ENTRIES_MAX, LOOK_EVERY, MAKE_ROOM = 500_000, 1000, 5000
 """Entries in all, some 150 MB. Each thousandth entry they are counted; beyond, the user who has most loses the oldest 5,000: a
 flood takes away nothing that others did."""
 TEXT_MAX = 200
-"""Characters of a value."""
+"""Longest value, in characters."""
 FAILURES_MAX, OTHERS = 10, "several addresses"
-"""How many failed logins, and failed changes of one user, get entries of their own in a minute. Without a bound they would fill the
+"""Failed logins, and failed changes of one user, that get entries of their own in a minute. Without a bound they would fill the
 log and push out older entries."""
 BEGUN, UNKNOWN = "begun", "not known: the console ended meanwhile"
 RUNNING_MS = 10 * 60_000
-"""After that long nobody waits for an outcome any more: a request has 5 minutes."""
+"""Age from which on an entry without an outcome counts as unknown: a request has 5 minutes."""
 SECRET = re.compile("passw|secret|token|csrf|credential|cookie|authenticationuser", re.IGNORECASE)
-"""Names of fields and settings whose values are nobody's to read."""
+"""Names of fields and settings whose values are left out."""
 
 
 class NotAudited(HalfmoonError):
-    """The audit log cannot be written or read. A change that it has no entry of is not made."""
+    """The audit log cannot be written or read. A change without an entry is not made."""
 
 
-class Entry(msgspec.Struct, frozen=True):
-    """One change, login or refusal. ``outcome`` is "begun", "done: ...", "failed: ..." or "not known: ..."; times are ms
-    since the epoch. ``times``: how many failed logins, or failed changes of a user, it stands for."""
+class AuditEntry(msgspec.Struct, frozen=True):
+    """Entry of one change, login or refusal.
+
+    ``outcome`` is "begun", "done: ...", "failed: ..." or "not known: ..."; times are ms since the epoch. ``times``: how many failed
+    logins, or failed changes of a user, it stands for.
+    """
 
     id: int
     at_ms: int
@@ -57,33 +60,35 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Audit:
-    """The entries of 400 days, in the database of a directory. Threads and processes may share it. ``now_ms``: milliseconds since
-    the epoch."""
+    """Entries of 400 days, in the database of a directory.
+
+    Threads and processes may share it. ``now_ms``: milliseconds since the epoch.
+    """
 
     def __init__(self, directory: Path, now_ms: Callable[[], int]) -> None:
         self._opened, self._now_ms = partial(opened, directory, "the audit log", NotAudited), now_ms
 
     def begin(self, user: str, address: str, action: str, fields: Mapping[str, object]) -> int:
-        """Write that a change is about to be made, durably, and return its id. Values are cut; passwords and tokens are left out.
+        """Write durably that a change begins, and return its id. Values are cut; passwords and tokens are left out.
 
         Raises NotAudited: then it must not be made.
         """
         return self._write(user, address, action, fields, BEGUN)
 
     def end(self, change_id: int, outcome: str) -> None:
-        """Write what became of a change, once: "done: ..." or "failed: ...". Where that fails it is logged: the change is made.
+        """Write the outcome of a change, once: "done: ..." or "failed: ...". Where that fails it is logged: the change is made.
 
         Of failed changes of a user, those from the eleventh of a minute on are counted in the tenth.
         """
         with _or_logged(f"entry {change_id}: {outcome}"), self._opened(writes=True) as database:
             ended = "UPDATE audit SET outcome = ?, ended_ms = ? WHERE id = ? AND outcome = ?"
             if not database.execute(ended, [_cut(outcome), self._now_ms(), change_id, BEGUN]).rowcount:
-                raise NotAudited("the audit log has lost what has begun")
+                raise NotAudited("the audit log has no entry of the change that ended")
             if outcome.startswith("failed"):
                 self._join_failures(database, change_id)
 
     def _join_failures(self, database: sqlite3.Connection, change_id: int) -> None:
-        """Count a failed change in an earlier one, where its user had as many in this minute as have entries of their own."""
+        """Count a failed change in an earlier entry, where its user has no entry left in this minute."""
         same = "user = (SELECT user FROM audit WHERE id = ?) AND outcome LIKE 'failed%' AND at_ms > ? AND minute IS NULL"
         asked = [change_id, self._now_ms() - 60_000, change_id - LOOK_EVERY, change_id - 1]
         before = database.execute(
@@ -94,7 +99,7 @@ class Audit:
             database.execute("DELETE FROM audit WHERE id = ?", [change_id])
 
     def note(self, user: str, address: str, action: str, fields: Mapping[str, object], outcome: str = "done") -> None:
-        """Write what needs no permission, such as a login. Where that fails it is logged."""
+        """Write an action that needs no permission, such as a login. A failure to write is logged."""
         with _or_logged(f"{action} of {user}: {outcome}"):
             self._write(user, address, action, fields, outcome)
 
@@ -115,7 +120,7 @@ class Audit:
                 counted = "UPDATE audit SET times = times + 1, user = '', address = ?, outcome = ? WHERE id = ?"
                 database.execute(counted, [OTHERS, outcome, before[-1]])
 
-    def read(self, count: int, before: int = 2**63 - 1) -> list[Entry]:
+    def read(self, count: int, before: int = 2**63 - 1) -> list[AuditEntry]:
         """Return the newest entries first, of those before an id. Raises NotAudited."""
         with self._opened() as database:
             rows = database.execute("SELECT * FROM audit WHERE id < ? ORDER BY id DESC LIMIT ?", [before, count])
@@ -133,14 +138,14 @@ class Audit:
             _forget(database, self._now_ms() - KEPT_MS, entry_id)
         return entry_id
 
-    def _entry(self, row: dict[str, Any]) -> Entry:
-        entry: Entry = convert({**row, "fields": msgspec.json.decode(row["fields"])}, Entry)
+    def _entry(self, row: dict[str, Any]) -> AuditEntry:
+        entry: AuditEntry = convert({**row, "fields": msgspec.json.decode(row["fields"])}, AuditEntry)
         is_over = entry.outcome == BEGUN and abs(self._now_ms() - entry.at_ms) >= RUNNING_MS
         return msgspec.structs.replace(entry, outcome=UNKNOWN) if is_over else entry
 
 
 def _forget(database: sqlite3.Connection, before_ms: int, entry_id: int) -> None:
-    """Remove what is too old: two of the oldest, so that a clock that was wrong for a moment takes not much. And make room."""
+    """Remove at most two entries that are too old, so that a wrong clock does little harm; and make room."""
     oldest = "SELECT id FROM audit ORDER BY id LIMIT 2"
     database.execute(f"DELETE FROM audit WHERE id IN ({oldest}) AND at_ms < ?", [before_ms])
     if entry_id % LOOK_EVERY or database.execute("SELECT count(*) FROM audit").fetchone()[0] <= ENTRIES_MAX:
@@ -160,7 +165,7 @@ def _or_logged(what: str) -> Iterator[None]:
 
 
 def _is_secret(name: str, fields: Mapping[str, object]) -> bool:
-    """Whether nobody is to read a field's value: by its name, or by that of the setting whose value it is."""
+    """Whether a field's value is secret: by its name, or by the setting whose value it is."""
     return SECRET.search(name) is not None or (name == "value" and SECRET.search(str(fields.get("setting"))) is not None)
 
 

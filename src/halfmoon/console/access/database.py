@@ -1,4 +1,4 @@
-"""The console's database: users and the audit log in one SQLite file, for the console's user alone. Knows neither's meaning.
+"""Database of the console: users and the audit log in one SQLite file, for the console's user alone. Knows neither's meaning.
 
 Threads and processes share it: consoles and commands. Each use opens it anew, so one that is gone or replaced is noticed at once.
 """
@@ -39,7 +39,7 @@ CREATE INDEX IF NOT EXISTS failed_logins ON audit (minute) WHERE minute IS NOT N
 
 @contextmanager
 def opened(directory: Path, what: str, error: type[HalfmoonError], *, writes: bool = False) -> Iterator[sqlite3.Connection]:
-    """Lend the database in a directory for one transaction: durable when it ends, undone where an error leaves it.
+    """Open the database of a directory for one transaction: durable when it ends, rolled back after an error.
 
     Who writes makes it where there is none; who reads finds nothing then. Costs 0.1 ms to read, some ms to write, and up to 1 and
     5 s while another process has it locked. Raises ``error``: ``what`` cannot be read or written, in which file and why; others may
@@ -62,7 +62,7 @@ def opened(directory: Path, what: str, error: type[HalfmoonError], *, writes: bo
 
 
 def now_ms() -> int:
-    """The time, in ms since the epoch."""
+    """Return the time, in ms since the epoch."""
     return time.time_ns() // 1_000_000
 
 

@@ -1,4 +1,4 @@
-"""Sessions of those who are logged in, in memory only: a restart of the console ends them all. Of tokens only hashes are kept."""
+"""Sessions of users, in memory only: a restart of the console ends them all. Tokens are kept as hashes only."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ RUNNING = "running"
 
 
 class Session:
-    """One login. ``user`` is the user's name, ``changed_ms`` is of the password (`User.changed_ms`): where that is another now, the
-    session is worth nothing. ``csrf`` is what each form carries, ``notice`` a text for the next page, which takes it."""
+    """Session of one login.
+
+    ``user`` is the user's name, ``changed_ms`` is of the password (`User.changed_ms`): where that is another now, the session is
+    worth nothing. ``csrf`` is what each form carries, ``notice`` a text for the next page, which takes it.
+    """
 
     def __init__(self, user: User, now_ms: int) -> None:
         self.user, self.changed_ms = user.name, user.changed_ms
@@ -28,8 +31,10 @@ class Session:
         self._done: dict[str, str] = {}
 
     def begin(self, form_id: str) -> str | None:
-        """Return None where a form is to be carried out now, and then `finish` it; else it was sent before: `RUNNING`, or what was
-        said. Raises UsageError for an id that is empty or over 64 characters."""
+        """Return None if a form is to be carried out now, and then to be finished (`finish`).
+
+        Else it was sent before: return `RUNNING`, or its outcome. Raises UsageError for an id that is empty or over 64 characters.
+        """
         if form_id in self._done:
             return self._done[form_id]
         if not 1 <= len(form_id) <= 64:
@@ -41,20 +46,26 @@ class Session:
         return None
 
     def finish(self, form_id: str, outcome: str) -> None:
-        """Keep what became of a form, for whoever sends it again."""
+        """Keep the outcome of a form, in case it is sent again."""
         self._done[form_id] = outcome
 
 
 class Sessions:
-    """All sessions, for one thread. One ends when it was not used for 30 minutes, after 12 hours, and where there are too many
-    by being the least recently used. ``now_ms``: milliseconds since the epoch."""
+    """All sessions, for one thread.
+
+    One ends when it was not used for 30 minutes, after 12 hours, and if there are too many by being the least recently used.
+    ``now_ms``: milliseconds since the epoch.
+    """
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
         self._sessions: dict[bytes, Session] = {}
 
     def open(self, user: User) -> tuple[str, Session]:
-        """Begin a session, and return its token and it. Ends those of the same user that another password began."""
+        """Begin a session, and return its token and the session.
+
+        Ends the sessions that the same user began with another password.
+        """
         token, session = secrets.token_urlsafe(32), Session(user, self._now_ms())
         self._sessions = {
             key: other
@@ -69,7 +80,7 @@ class Sessions:
         return token, session
 
     def find(self, token: str, *, renews: bool = True) -> Session | None:
-        """Return the session of a token; None: there is none, or it is over. What a page asks for by itself does not renew it.
+        """Return the session of a token; None: there is none, or it has ended. What a page asks for by itself does not renew it.
 
         The caller compares ``changed_ms`` with the user's as it is now.
         """

@@ -1,4 +1,4 @@
-"""The users of the console with their roles and password hashes, in its database. No password is kept, only its scrypt hash."""
+"""Users of the console with their roles and password hashes, in its database. No password is kept, only its scrypt hash."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from halfmoon.errors import SettingError, UsageError
 USERS_MAX = 1_000
 PASSWORD_CHARACTERS_MIN, PASSWORD_BYTES_MAX = 12, 1_024
 ONE_TIME_MS = 24 * 3_600_000
-"""How long a one-time password is good."""
+"""Lifetime of a one-time password."""
 
 # scrypt (RFC 7914) takes 128 * N * R bytes of memory, 16 MB, and with this P some 0.2 s of processor time.
 N, R, P = 16384, 8, 5
@@ -31,15 +31,18 @@ _READABLE = "abcdefghjkmnpqrstuvwxyz23456789"  # no i, l, o, 0, 1: 25 of these a
 
 
 class Role(StrEnum):
-    """What a user may do: look, or change as well."""
+    """Role of a user: a viewer looks, an operator changes as well."""
 
     viewer = "viewer"
     operator = "operator"
 
 
 class User(msgspec.Struct, frozen=True):
-    """One user. ``must_change``: the password is a one-time one, and nothing is to be done before another is chosen.
-    ``changed_ms`` is when the password was set; no two passwords in a row have the same."""
+    """User of the console.
+
+    ``must_change``: the password is a one-time one, and has to be changed before anything else. ``changed_ms`` is when the password
+    was set; no two passwords in a row have the same.
+    """
 
     name: str
     role: Role
@@ -48,8 +51,9 @@ class User(msgspec.Struct, frozen=True):
 
 
 class Users:
-    """The users in the database of a directory; without one there are none. ``now_ms``: milliseconds since the epoch. Threads and
-    processes may share it.
+    """Users in the database of a directory; without one there are none.
+
+    ``now_ms``: milliseconds since the epoch. Threads and processes may share it.
 
     Every method raises SettingError, naming the file, where it cannot be read, is damaged or cannot be written; those that change
     a user raise UsageError where there is none of that name.
@@ -68,7 +72,7 @@ class Users:
         return self._find(name)[0]
 
     def check(self, name: str, password: str) -> User | None:
-        """Return the user whose password it is; None: a wrong name or password, or a one-time password older than 24 hours.
+        """Return the user with this password; None: a wrong name or password, or a one-time password older than 24 hours.
 
         All take the same time, some 0.2 s of processor time: ask `Attempts.refused_ms` first, and let few check at once.
         """
@@ -88,7 +92,7 @@ class Users:
             if database.execute("SELECT 1 FROM users WHERE name = ?", [name]).fetchone():
                 raise UsageError(f"there is a user {name} already")
             if database.execute("SELECT count(*) FROM users").fetchone()[0] >= USERS_MAX:
-                raise UsageError(f"there are {USERS_MAX:,} users, and no more may be: remove one first")
+                raise UsageError(f"there are {USERS_MAX:,} users already, the most there can be: remove one first")
             database.execute("INSERT INTO users VALUES (:name, :role, 1, :now_ms, :salt, :digest)", values)
         return password
 
@@ -99,7 +103,7 @@ class Users:
         return password
 
     def change_password(self, name: str, new: str) -> None:
-        """Set a user's own password. Raises UsageError, in words for the user, for one that does not do."""
+        """Set a user's own password. Raises UsageError, in words for the user, for an unsuitable one."""
         given, (_, salt, digest) = _bytes(new), self._find(name)
         if len(given.decode(errors="replace")) < PASSWORD_CHARACTERS_MIN:
             raise UsageError(f"the new password is too short: give at least {PASSWORD_CHARACTERS_MIN} characters")
@@ -132,7 +136,7 @@ class Users:
                 raise UsageError(f"there is no user {name!r:.100}")
 
     def _find(self, name: str) -> tuple[User | None, bytes, bytes]:
-        """Return a user with salt and digest; of one that there is not, those that no password fits."""
+        """Return a user with salt and digest; for an unknown name, a digest that no password fits."""
         with self._opened() as database:
             row = database.execute("SELECT * FROM users WHERE name = ?", [name[:100]]).fetchone()
             return (None, bytes(16), bytes(32)) if row is None else (_user(row), row["salt"], row["digest"])
@@ -158,5 +162,5 @@ def _digest(password: str, salt: bytes) -> bytes:
 
 
 def _bytes(password: str) -> bytes:
-    """Return a password's bytes, the same however a keyboard composes its letters; of one far too long those of its beginning."""
+    """Return a password's bytes in Unicode's normal form; only the beginning of a password that is far too long."""
     return unicodedata.normalize("NFKC", password[: 4 * PASSWORD_BYTES_MAX]).encode("utf-8", "surrogatepass")

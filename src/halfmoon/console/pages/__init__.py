@@ -9,4 +9,4 @@ ALL: tuple[Page | Change, ...] = (
     *cluster.OVERVIEW, *topics.PAGES, *messages.PAGES, *groups.PAGES, *transactions.PAGES, *batches.PAGES, *dead_letters.PAGES,
     *delays.PAGES, *cluster.PAGES, *settings.PAGES, *audit.PAGES,
 )  # fmt: skip
-"""In the order of the menu."""
+"""Modules in the order of the menu."""

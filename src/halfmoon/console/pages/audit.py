@@ -1,4 +1,4 @@
-"""The audit log: who changed what, from where, and what became of it. For operators."""
+"""Page of the audit log: user, address, change and outcome. For operators."""
 
 from __future__ import annotations
 

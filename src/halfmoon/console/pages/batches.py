@@ -1,4 +1,4 @@
-"""Batch transactions: transactional ids at their brokers, their last batches, and what is undecided of them. Changes nothing."""
+"""Page of batch transactions: transactional ids at their brokers, their last batches, undecided attempts. Changes nothing."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from halfmoon.console.page import Asked, Facts, Page
 from halfmoon.shown.texts import facts_of
 
 ATTEMPTS_MAX = 100
-"""Undecided attempts of one id that are shown, where the query names one."""
+"""Most undecided attempts that are shown of one id."""
 
 
 async def batches(asked: Asked) -> Facts:

@@ -1,4 +1,4 @@
-"""A message's body for people: as text, as JSON and in hex, each cut to what a page holds. Nothing is executed.
+"""Body of a message for people: as text, as JSON and in hex, each cut to the room of a page. Nothing is executed.
 
 A body may be compressed, and then unpack to a thousand times its bytes: `unpacking` keeps that away from the event loop.
 """
@@ -27,7 +27,7 @@ _thread = ThreadPoolExecutor(1, "bodies")
 
 
 async def unpacking(read: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Call what reads bodies, in a thread of their own: others are answered meanwhile, and one at a time takes memory."""
+    """Call a function that unpacks bodies in a thread: others are answered meanwhile, and only one at a time takes memory."""
     return await asyncio.get_running_loop().run_in_executor(_thread, lambda: read(*args, **kwargs))
 
 
@@ -57,7 +57,7 @@ def body_facts(body: bytes) -> Facts:
 
 
 def printable(text: str) -> str:
-    """Return the beginning of a text; but for line ends and tabs, what cannot be seen is escaped, so that nothing deceives."""
+    """Return the beginning of a text; invisible characters other than line ends and tabs are escaped."""
     some = text[:CHARS_MAX]
     if some.isprintable():
         return some
@@ -65,7 +65,7 @@ def printable(text: str) -> str:
 
 
 def hex_lines(body: bytes) -> str:
-    """Return bytes sixteen a line: their place, each in hex, and those that are printable ASCII."""
+    """Return a hex dump, sixteen bytes a line: offset, hex, printable ASCII."""
     rows = ((start, body[start : start + 16]) for start in range(0, len(body), 16))
     text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in range(256))
     return "\n".join(f"{start:08x}  {row.hex(' '):<47}  {row.decode('latin-1').translate(text)}" for start, row in rows)

@@ -1,4 +1,4 @@
-"""The cluster: how it is and has been for half an hour, its brokers, and who is connected."""
+"""Pages of the cluster: its health over half an hour, its brokers, and connected clients."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from halfmoon.console.page import Asked, Facts, Page
 from halfmoon.errors import UsageError
 
 ROWS_MAX = 1000
-"""Lines of a broker's own statistics that are shown: Halfmoon's has some 60."""
+"""Most lines of a broker's statistics that are shown: Halfmoon's have some 60."""
 
 
 async def overview(asked: Asked) -> Facts:
-    """Return what the sampler knows, and ask nobody: the same facts for all who look, until there are newer ones."""
+    """Return the facts of the sampler without a request: the same for all visitors, until there are newer ones."""
     return asked.services.sampler.facts
 
 

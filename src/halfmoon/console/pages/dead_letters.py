@@ -1,4 +1,4 @@
-"""Dead letters: what consumer groups gave up, why, and sending it again, each once."""
+"""Pages of dead letters: messages that consumer groups gave up, the reasons, and their replay, each once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from halfmoon.model import DEAD_LETTER_ID, DEAD_LETTER_TOPIC, RECONSUME_REASON, 
 
 PREFIX = "%DLQ%"
 REPLAY_MS_MAX = 60_000
-"""How long one form may take: what is not sent by then is said, and can be sent again."""
+"""Time limit of one form: letters that are not sent by then are named, and can be replayed again."""
 FAILURES_MAX = 10
 EDITED_BYTES_MAX = 4 * 1024 * 1024
 """Largest body that a form has to edit: what brokers store by default."""
@@ -74,8 +74,10 @@ async def dead_letter(asked: Asked) -> Facts:
 
 
 def _editable(letter: DeadLetter) -> dict[str, str]:
-    """Return what a form can change, as it shows it: without a body that is no text or over `EDITED_BYTES_MAX`, and without
-    properties that no line can hold."""
+    """Return the fields that a form can change, as it shows them.
+
+    A body that is not text or over `EDITED_BYTES_MAX`, and properties that no line can hold, are left out.
+    """
     message, lines = letter.message, []
     for name, value in message.properties.items():
         if name not in _PROTOCOL and "=" not in name and f"{name}{value}".isprintable() and name == name.strip() != "":
@@ -91,12 +93,12 @@ def _editable(letter: DeadLetter) -> dict[str, str]:
 
 
 def _lines(text: str) -> str:
-    """Return a text with the line ends that all browsers agree on."""
+    """Return a text with the line ends of forms."""
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _changes(asked: Asked, letter: DeadLetter) -> dict[str, Any]:
-    """Return what a form changes of a dead letter. A field that is missing or as it was changes nothing."""
+    """Return the changes that a form makes to a dead letter. A missing or unchanged field changes nothing."""
     was = _editable(letter)
     if "body" in asked.values and "body" not in was:
         raise UsageError(f"only bodies that are text, of up to {EDITED_BYTES_MAX:,} bytes, can be edited")
@@ -118,7 +120,7 @@ def _properties(text: str) -> dict[str, str]:
 
 
 async def _sent(asked: Asked, letter: DeadLetter, to: str | None, **how: Any) -> Replayed:
-    """Replay a letter, and keep other forms from it meanwhile: each of them would find that nothing was sent yet, and send."""
+    """Replay a letter, and refuse other forms for it meanwhile: each of them would send it, too."""
     if letter.offset_msg_id in _under_way:
         raise UsageError(f"{letter.offset_msg_id} is being replayed by another form")
     _under_way.add(letter.offset_msg_id)

@@ -1,4 +1,4 @@
-"""Delayed messages: what is due when, and cancelling one."""
+"""Page of delayed messages with their due times, and cancelling one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Consumer groups: how far each is behind, who its members are, what blocks it, and moving its progress."""
+"""Pages of consumer groups: lag, members, reasons for missing progress, and moving the progress."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import asdict
 
 from halfmoon.client.admin import AsyncAdmin
-from halfmoon.console.blocking import Known, findings, started_ms, subscriptions
+from halfmoon.console.blocking import GroupFacts, findings, started_ms, subscriptions
 from halfmoon.console.page import Asked, Change, Done, Facts, Page
 from halfmoon.console.pages.topics import gathered
 from halfmoon.console.render import at
@@ -23,13 +23,16 @@ from halfmoon.shown.names import is_users_group
 from halfmoon.shown.texts import time_text
 
 MEMBERS_MAX, ROW_MEMBERS_MAX, ROW_WAIT_S = 100, 4, 1.0
-"""How many members of a group are asked how they are, for its page and for its row; and how long a row waits for each."""
+"""Members of a group that are asked for their state, for its page and for its row; and how long a row waits for each."""
 TARGETS = {"latest": "the end, skipping what waits", "earliest": "the oldest message", "time": "a time", "offset": "an offset"}
 _plan = json_decoder(list[tuple[MessageQueue, int | None, int]])
 
 
 async def groups(asked: Asked) -> Facts:
-    """Return users' groups by name, with what blocks them. ``behind_ms``: age of what was consumed last, as `halfmoon status`."""
+    """Return users' groups by name, with the reasons that block them.
+
+    ``behind_ms``: age of what was consumed last, as `halfmoon status`.
+    """
     search = asked.text("search", "").casefold()
     hidden: list[str] = []
     names = [name for name in await asked.admin.groups(failing=hidden) if is_users_group(name) and search in name.casefold()]
@@ -43,7 +46,7 @@ async def groups(asked: Asked) -> Facts:
     }
 
 
-def _row(now_ms: int, name: str, known: Known | HalfmoonError) -> Facts:
+def _row(now_ms: int, name: str, known: GroupFacts | HalfmoonError) -> Facts:
     if isinstance(known, HalfmoonError):
         return {"name": name, "error": str(known)}
     last = [one.last_timestamp for queue, one in known.queues.items() if known.lag([queue]) and one.last_timestamp > 0]
@@ -68,8 +71,8 @@ async def group(asked: Asked) -> Facts:
     }  # fmt: skip
 
 
-async def _look_closer(admin: AsyncAdmin, name: str, known: Known) -> None:
-    """Add to what is known what keeps messages from all members, and how many the group gave up. Raises GroupNotFound."""
+async def _look_closer(admin: AsyncAdmin, name: str, known: GroupFacts) -> None:
+    """Add conditions that keep messages from all members, and the number of dead letters. Raises GroupNotFound."""
     brokers = sorted((await admin.cluster()).broker_addr_table.items())
     tables = [(broker, await admin.group_configs(data.broker_addrs[0])) for broker, data in brokers if 0 in data.broker_addrs]
     if not any(name in table for _, table in tables):
@@ -84,7 +87,7 @@ async def _look_closer(admin: AsyncAdmin, name: str, known: Known) -> None:
         known.dead_letters = sum(max(0, end.max_offset) - max(0, end.min_offset) for end in ends)
 
 
-def _member(client: Any, known: Known) -> Facts:
+def _member(client: Any, known: GroupFacts) -> Facts:
     facts, info = asdict(client), known.answers().get(client.client_id)
     if info is None:
         return {**facts, "since_ms": 0, "subscriptions": [], "queues": None, "in_process": None}
@@ -92,9 +95,9 @@ def _member(client: Any, known: Known) -> Facts:
     return {**facts, "since_ms": started_ms(info), "subscriptions": subscriptions(info), "queues": queues, "in_process": cached}
 
 
-async def _known(admin: AsyncAdmin, name: str, members_max: int, *, row: bool = False) -> Known:
-    """Ask brokers for a group, and its members how they are; for a row only those of a group that is behind."""
-    known = Known()
+async def _known(admin: AsyncAdmin, name: str, members_max: int, *, row: bool = False) -> GroupFacts:
+    """Ask brokers for a group, and its members for their state; for a row only the members of a group that is behind."""
+    known = GroupFacts()
 
     async def info(member: str) -> Any:
         try:
@@ -144,7 +147,7 @@ def _target(asked: Asked, topic: str) -> str | int | dict[MessageQueue, int]:
 
 
 async def reset(asked: Asked) -> Done:
-    """Move progress as a preview has shown it, and say what was otherwise by then."""
+    """Move progress as a preview has shown it, and report what changed since the preview."""
     group, topic, target = asked.text("group"), asked.text("topic"), asked.text("target")
     try:
         shown = {queue: (now, then) for queue, now, then in _plan.decode(asked.text("plan", length_max=2**20))}
@@ -160,7 +163,7 @@ async def reset(asked: Asked) -> Done:
 
 
 async def create(asked: Asked) -> Done:
-    """Make a group at every broker. One that exists is refused: it would lose its settings."""
+    """Create a group at every broker. An existing one is refused: it would lose its settings."""
     name = asked.text("name")
     if name in await asked.admin.groups():
         raise UsageError(f"there is a consumer group {name}")

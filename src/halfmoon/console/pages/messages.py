@@ -1,4 +1,7 @@
-"""Messages: found by id, key or time, or read from a queue; one in full with its life, and sent again. Keeps nothing."""
+"""Pages of messages: found by id, key or time, or read from a queue; one in full with its history, and sent again.
+
+Keeps nothing.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +19,13 @@ from halfmoon.model import MessageQueue, PullResult, StoredMessage
 from halfmoon.shown.texts import message_facts, time_text
 
 READ_MAX = 32
-"""Messages of one read, as brokers answer it, and of one search by key."""
+"""Most messages of one read, as brokers answer it, and of one search by key."""
 QUEUES_MAX = 256
-"""Queues that one search by time reads."""
+"""Most queues that one search by time reads."""
 LIFE_S = 10
-"""How long a message's life is waited for: brokers that do not answer make it long."""
+"""Longest wait for a message's history: brokers that do not answer make it long."""
 SINCE = "1h"
-"""Since when a topic is read if neither a time nor a key is given."""
+"""Age since which a topic is read if neither a time nor a key is given."""
 START_CHARS, FIELD_CHARS = 60, 120
 END_MS = 2**63
 
@@ -100,12 +103,12 @@ async def _since(admin: AsyncAdmin, topic: str, since: int) -> Facts:
 
 
 def rows(messages: Iterable[StoredMessage]) -> list[Facts]:
-    """Return what a list shows of messages."""
+    """Return the rows of a list of messages."""
     return [row(message) for message in messages]
 
 
 def row(message: StoredMessage) -> Facts:
-    """Return what a list shows of a message: its fields cut short, how large its body is stored, and the beginning of it."""
+    """Return the row of a message in a list: its fields cut short, the stored size of its body, and the beginning of it."""
     start = message.beginning(4 * START_CHARS).decode("utf-8", "backslashreplace")[:START_CHARS]
     return {
         "topic": message.topic, "broker": message.broker_name, "queue_id": message.queue_id, "queue_offset": message.queue_offset,

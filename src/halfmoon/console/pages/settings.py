@@ -1,4 +1,4 @@
-"""The settings of running servers, each with its default and reason where Halfmoon knows them; operators change one at a time."""
+"""Page of the settings of running servers, with defaults and reasons if Halfmoon knows them; operators change one at a time."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from halfmoon.errors import UsageError
 from halfmoon.settings import MASK, TEXT_LENGTH_MAX
 
 FIXED = re.compile(r"broker(Cluster)?Name|brokerId|brokerIP\d|\w*[lL]istenPort|\w*Path\w*|mappedFileSize\w+|rocketmqHome")
-"""What Apache's servers read once, at their start: they take another value, and go on as before."""
+"""Settings that Apache's servers read once, at their start: they take another value, and go on as before."""
 
 
-class Server(msgspec.Struct, frozen=True):
-    """A server of the cluster. ``kind`` is broker or nameserver, and the name of the field that says its address."""
+class SettingsServer(msgspec.Struct, frozen=True):
+    """Server of the cluster. ``kind`` is broker or nameserver, also the name of the field with its address."""
 
     kind: str
     address: str
     name: str
 
     async def rows(self, admin: AsyncAdmin) -> list[dict[str, Any]]:
-        """Return a row for each of its settings, by RocketMQ's names where it has one; of secrets without the value."""
+        """Return a row for each of its settings, by RocketMQ's names if there are any; secrets without their values."""
         read = await (admin.broker_config if self.kind == "broker" else admin.name_server_config)(self.address)
         rows: list[dict[str, Any]] = _known().setting_rows(self.kind, read)
         ours = _known().is_ours(self.kind, read)
@@ -66,13 +66,15 @@ async def change(asked: Asked) -> Done:
     return Done(said, at("/settings", **{server.kind: server.address}))
 
 
-async def _servers(asked: Asked) -> tuple[list[Server], Server]:
-    """Return all servers, and the one that is asked for. Only servers of the cluster are asked, whatever address somebody types."""
+async def _servers(asked: Asked) -> tuple[list[SettingsServer], SettingsServer]:
+    """Return all servers, and the requested one. Only servers of the cluster are asked, whatever address the query has."""
     table = sorted((await asked.admin.cluster()).broker_addr_table.items())
     servers = [
-        Server("broker", address, f"{name}/{id}") for name, data in table for id, address in sorted(data.broker_addrs.items())
+        SettingsServer("broker", address, f"{name}/{id}")
+        for name, data in table
+        for id, address in sorted(data.broker_addrs.items())
     ]
-    servers += [Server("nameserver", address, address) for address in name_servers(asked)]
+    servers += [SettingsServer("nameserver", address, address) for address in name_servers(asked)]
     wanted = {kind: address for kind in ("broker", "nameserver") if (address := asked.text(kind, ""))}
     for server in servers:
         if not wanted or wanted.get(server.kind) == server.address:

@@ -1,4 +1,4 @@
-"""Topics: their names, what one has and who reads it; created, changed, deleted."""
+"""Pages of topics: names, queues and readers of one; created, changed, deleted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from halfmoon.shown.names import is_users_topic
 PERMISSIONS = {"6": "read and write", "4": "read only", "2": "write only", "0": "neither read nor write"}
 QUEUES_MAX = 65_535
 AT_ONCE = 16
-"""Questions of one page that are under way at the same time."""
+"""Requests of one page that are in flight at the same time."""
 GROUPS_MAX = 50
 MINUTE_MS = 60_000
 
@@ -110,7 +110,7 @@ async def _queue(asked: Asked, queue: MessageQueue, ends: Any) -> Facts:
 
 
 async def _reader(admin: AsyncAdmin, group: str, topic: str) -> Facts:
-    """Return how far behind a group is in a topic, and how many of its consumers are online; None: nobody says."""
+    """Return a group's lag in a topic, and how many of its consumers are online; None: unknown."""
     lag, members = await answer(admin.lag(group, topic)), await answer(admin.consumer_connections(group))
     online = None if isinstance(members, HalfmoonError) else len(members.connection_set)
     online = 0 if isinstance(members, ConsumerNotOnline) else online
@@ -121,7 +121,7 @@ async def _reader(admin: AsyncAdmin, group: str, topic: str) -> Facts:
 
 
 def _changed(asked: Asked) -> str:
-    """Return the name of a topic that is changed. Raises UsageError: it is not the users'."""
+    """Return the name of a topic that is to be changed. Raises UsageError for a system topic."""
     name = asked.text("name")
     if not is_users_topic(name):
         raise UsageError(f"{name} belongs to RocketMQ itself and is not changed here")
@@ -156,7 +156,7 @@ async def change(asked: Asked) -> Done:
 
 
 async def delete(asked: Asked) -> Done:
-    """Delete a topic with its messages, once its name was typed."""
+    """Delete a topic with its messages after its name was typed."""
     name = _changed(asked)
     asked.confirm(name)
     await asked.admin.delete_topic(name)

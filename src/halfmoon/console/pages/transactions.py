@@ -1,4 +1,4 @@
-"""Transactions: what is pending and why, one of them, what expired, and batch transactions. Operators ask, decide and resume."""
+"""Pages of transactions: pending ones with the reasons, one in full, expired ones. Operators check, decide and resume."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def pending(asked: Asked) -> Facts:
 
 
 async def state(asked: Asked) -> Facts:
-    """Return what may change of one transaction while it is looked at."""
+    """Return the facts of one transaction that change while it is shown."""
     found = await asked.admin.transaction(asked.text("id"))
     return {"heading": found.msg_id, "transaction": _row(found, asked.now_ms)}
 
@@ -91,14 +91,14 @@ async def expired(asked: Asked) -> Facts:
 
 
 async def check(asked: Asked) -> Done:
-    """Have a producer asked now."""
+    """Check a transaction with a producer now."""
     found = await asked.admin.check_transaction(asked.text("id"))
-    said = f"A producer of group {found.group} is asked: its answer stands among the checks, once it came."
+    said = f"A producer of group {found.group} got a check; its answer will appear under Checks."
     return Done(said, at("/transaction", id=found.offset_msg_id))
 
 
 async def decide(asked: Asked) -> Done:
-    """Commit or roll back by hand; what was decided meanwhile stays as it is, which is said."""
+    """Commit or roll back by hand; a decision made meanwhile stays, and is reported."""
     name, commit = asked.text("id"), asked.choice("decision", ("commit", "rollback")) == "commit"
     if asked.values.get("sure") != "yes":
         raise UsageError("nothing was decided: tick the box to say that you know what the decision does")
@@ -110,7 +110,7 @@ async def decide(asked: Asked) -> Done:
 
 
 async def resume(asked: Asked) -> Done:
-    """Make an expired transaction pending again. Only brokers of the cluster are asked, whatever address somebody types."""
+    """Make an expired transaction pending again. Only brokers of the cluster are asked, whatever address the form has."""
     await asked.admin.resume_half((await asked.admin.find_message(asked.text("id"))).offset_msg_id)
     return Done("The transaction is pending again, and its producers are asked, from the first check on.", "/transactions/expired")
 
