@@ -141,11 +141,13 @@ _decoders: dict[type[Header], Any] = {}
 def commands(inbox: Inbox) -> Iterator[Command]:
     """Return the commands of whole frames, in order. Raises BadFrame, BadHeader."""
     for frame in inbox.frames():
-        head = head_json(frame.header, HEADER_FIELDS_MAX) if frame.serialization == JSON else None
-        if head is not None:
-            yield cast(Command, Reply(head, frame.header, frame.body))
-        else:
-            yield decode(frame.header, frame.body, frame.serialization)
+        yield command_of(frame.header, frame.body, frame.serialization)
+
+
+def command_of(header: bytes, body: bytes, serialization: int) -> Command:
+    """Return the command of one frame as `decode` does, its header read when something of it is asked for. Raises BadHeader."""
+    head = head_json(header, HEADER_FIELDS_MAX) if serialization == JSON else None
+    return decode(header, body, serialization) if head is None else cast(Command, Reply(head, header, body))
 
 
 # ---------------------------------------------------------------- encode
