@@ -12,7 +12,7 @@ from functools import partial
 from random import Random
 
 from halfmoon.errors import StoreError
-from halfmoon.store.layout import CHECKPOINT, CONSUME_QUEUE, INDEX, INVENTORY, QUEUE_ENDS, RESERVATIONS
+from halfmoon.store.layout import CHECKPOINT, CONSUME_QUEUE, INDEX, INVENTORY, RESERVATIONS
 from simulation.cluster import BrokerNode, Cluster
 from simulation.damage.log import Hit, damage_log, judge_loss, judge_start, listening, log_of, whole_records
 from simulation.disk import Stopped
@@ -228,7 +228,7 @@ class Faults:
 
     def _flip(self, broker: BrokerNode) -> None:
         for path in broker.disk.paths():
-            if path.startswith((CHECKPOINT, INVENTORY, QUEUE_ENDS, RESERVATIONS)):
+            if path.startswith((CHECKPOINT, INVENTORY, RESERVATIONS)):
                 self.cluster.world.note(broker.name, f"finds a bit of {path} turned over, in byte {broker.disk.flip(path)}")
 
     def damage(self) -> None:
