@@ -118,7 +118,6 @@ class Broker:
         self._completions: list[Completions] = []
         """Decisions of this turn, which wait for the same."""
         self._starts: list[CoreEffect] = []
-        self._notes_arrivals = self.pulls.filters.bitmaps is not None
         self._sync_flush, self._stopping = self.store.sync_flush, False
         self._next_save_ms, self._next_expire_ms = now + settings.save_offsets_ms, now + EXPIRE_SCAN_MS
         context.recover(now)
@@ -207,7 +206,7 @@ class Broker:
     def _handle(self, requests: list[Asked], pulls: list[Asked], now: int) -> None:
         """Handle what a turn brought besides sends. Decisions come first, pulls last: they read what the turn made visible."""
         try:
-            if requests or pulls or self.holds.count or self._notes_arrivals:
+            if requests or pulls or self.holds.count:
                 self.pulls.turn(now)
             self._settle(now)
             if self.batches.recovery.answers:
@@ -388,12 +387,11 @@ class Broker:
         if self.pending_replies.waiting:
             self.pending_replies.release(now)
         holds = self.holds
-        if not holds.count and not self._notes_arrivals:
+        if not holds.count:
             self.store.drop_arrivals()
             return
         for arrival in self.store.arrivals():
             topic, queue_id, max_offset, _ = arrival
-            self.pulls.filters.arrived(self.store, arrival)
             if holds.of_queue(topic, queue_id):
                 for hold in holds.arrived(topic, queue_id, max_offset, arrival.tag_codes):
                     self._resume(hold)

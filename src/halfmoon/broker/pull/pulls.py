@@ -294,7 +294,7 @@ class Pulls:
         if wanted is not None:
             pass  # the subscription of their first topic counts
         elif header.sysFlag & SUBSCRIPTION:
-            wanted = self.filters.of_expression(header.topic, header.subscription, header.expressionType, header.consumerGroup)
+            wanted = self.filters.of_expression(header.topic, header.subscription, header.expressionType)
         else:
             if info is None:
                 raise SubscriptionNotFound(f"the consumer's group info not exist{FAQ}")
@@ -306,7 +306,7 @@ class Pulls:
                 raise SubscriptionNotFound(f"the consumer's subscription not exist{why}{FAQ}")
             if known.version < header.subVersion:
                 raise SubscriptionNotLatest("the consumer's subscription not latest")
-            wanted = self.filters.of_subscription(known, header.consumerGroup)
+            wanted = self.filters.of_subscription(known)
         codes = wanted if isinstance(wanted, frozenset) else None
         epoch = self._topics.epoch + self._groups.epoch
         return Plan(topic.read_queue_nums, topic.birth_ms, wanted, codes, by_properties=wanted is not codes, epoch=epoch)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from struct import Struct
 
-from halfmoon import arrays
 from halfmoon.broker.context import Context
 from halfmoon.broker.names import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from halfmoon.broker.pull.filters import Wanted
@@ -55,7 +54,7 @@ class RangeReads:
         wanted = self._wanted(header)
         result = self._find(header, request.peer.out_bytes, wanted)
         passed_over = None
-        if wanted is not None and result.status is ReadStatus.FOUND and arrays.np is not None:
+        if wanted is not None and result.status is ReadStatus.FOUND:
             passed_over = result.next_offset - header.begin - result.count
         self._answer(request, result, passed_over)
 
@@ -81,9 +80,6 @@ class RangeReads:
     def _find(self, header: ReadRange, out_bytes: int, wanted: Wanted) -> ReadResult:
         room = min(header.max_bytes, RANGE_BYTES_MAX) if out_bytes < ANSWER_BYTES_MAX else 1
         result = self._store.ranges.read(header.topic, header.queue_id, header.begin, header.end, room, wanted)
-        if result is None:
-            count = min(header.end - header.begin, 1024) if room > 1 else 1
-            result = self._store.read(header.topic, header.queue_id, header.begin, count, None, room)
         return EMPTY_QUEUE if result.status is ReadStatus.NO_MATCHED_LOGIC_QUEUE else result
 
     def _answer(self, request: Request, result: ReadResult, passed_over: int | None) -> None:
