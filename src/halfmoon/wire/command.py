@@ -232,6 +232,11 @@ _json_header = json_decoder(_JsonHeader, strict=False)
 _text_header = json_decoder(_TextHeader)
 
 
+def header_starts(code: int) -> tuple[bytes, bytes]:
+    """Return how the headers of a request begin, in JSON and in ROCKETMQ serialization. Unusual JSON may begin otherwise."""
+    return b'{"code":%d,' % code, code.to_bytes(2, "big")
+
+
 def decode(header: bytes | memoryview, body: bytes | memoryview, serialization: int) -> Command:
     """Return the command of one frame.
 

@@ -5,8 +5,8 @@ import random
 import pytest
 
 from halfmoon import sql92
-from halfmoon.broker import broker as broker_module
 from halfmoon.broker.pull import filters as module
+from halfmoon.broker.pull import pulls as pulls_module
 from halfmoon.broker.pull.filters import Budget, RetryTest, SqlTest
 from halfmoon.hot import NATIVE, Messages
 from halfmoon.model import ConsumeType, MessageModel, Subscription, subscription
@@ -264,12 +264,12 @@ def test_pulls_for_which_a_turn_has_no_time_left_get_theirs_in_the_next(talk, mo
 
 def test_a_tick_looks_at_some_of_many_pulls_only_and_all_are_answered(talk, monkeypatch):
     monkeypatch.setattr(module, "STEPS_OF_TURN", 10_000)
-    monkeypatch.setattr(broker_module, "EXPIRED_A_TICK", 5)
+    monkeypatch.setattr(pulls_module, "EXPIRED_A_TICK", 5)
     filled(talk, 100)
     posts = [talk.post(sql_header(LEFT), peer=peer) for peer in range(1, 41)]
     talk.turn()
-    seen, served, resume = [], [], talk.broker.pulls.resume
-    monkeypatch.setattr(talk.broker.pulls, "resume", lambda hold: seen.append(hold) or resume(hold))
+    seen, served, go_on = [], [], talk.broker.pulls._go_on
+    monkeypatch.setattr(talk.broker.pulls, "_go_on", lambda pull: seen.append(pull) or go_on(pull))
     for _ in range(40):
         before = len(seen)
         talk.broker.tick(talk.now)

@@ -13,6 +13,7 @@ from halfmoon.broker.names import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TO
 from halfmoon.broker.pull.filters import Wanted
 from halfmoon.broker.pull.pulls import ANSWER_BYTES_MAX, CODES, EMPTY_QUEUE, Pulls
 from halfmoon.broker.request import Handlers, Reply, Request, reply_to
+from halfmoon.broker.service import Service
 from halfmoon.broker.topics import check_birth
 from halfmoon.errors import BrokerError, InvalidParameter
 from halfmoon.store.store import ReadResult, ReadStatus
@@ -29,14 +30,14 @@ WITHOUT_TAG_CODES = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC, OP_TOPIC
 _PREFIX = Struct(">ii")
 
 
-class RangeReads:
+class RangeReads(Service):
     """The service that answers 31040 and 31041."""
 
     def __init__(self, context: Context, pulls: Pulls) -> None:
         self._store, self._pulls, self._peers = context.store, pulls, context.peers
 
     def handlers(self) -> Handlers:
-        """Return what answers which request."""
+        """Return the handler of each request that it answers."""
         return {
             ReadRange: self.read,
             WeighRanges: self.weigh,
