@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from halfmoon import arrays
 from halfmoon.runtime.files.disk import RealDisk
 from halfmoon.store import Draft, Store, StoreSettings
 from halfmoon.store.keyindex.indexing import SLICE_RECORDS
@@ -72,7 +71,6 @@ def main() -> None:
         for _ in range(4):
             for q in range(4):
                 store.append("bench", q, drafts(500, 100), NOW)
-    arrays.load()  # numpy: its import is no price of indexing
     tagged = frozenset([1])
     print(f"read with a tag that nobody has, 8,000 entries: {best(3, lambda: store.read('bench', 0, 0, 32, tagged), 1):8.1f} us")
     start = time.perf_counter()

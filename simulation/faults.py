@@ -12,7 +12,7 @@ from functools import partial
 from random import Random
 
 from halfmoon.errors import StoreError
-from halfmoon.store.layout import CHECKPOINT, CONSUME_QUEUE, INDEX, INVENTORY, QUEUE_ENDS, RESERVATIONS
+from halfmoon.store.layout import CHECKPOINT, CONSUME_QUEUE, INDEX, INVENTORY, RESERVATIONS
 from halfmoon.testing.cluster import BrokerNode, Cluster
 from halfmoon.testing.disk import Stopped
 from halfmoon.testing.host import CoreHost
@@ -228,7 +228,7 @@ class Faults:
 
     def _flip(self, broker: BrokerNode) -> None:
         for path in broker.disk.paths():
-            if path.startswith((CHECKPOINT, INVENTORY, QUEUE_ENDS, RESERVATIONS)):
+            if path.startswith((CHECKPOINT, INVENTORY, RESERVATIONS)):
                 self.cluster.timeline.note(broker.name, f"finds a bit of {path} turned over, in byte {broker.disk.flip(path)}")
 
     def damage(self) -> None:

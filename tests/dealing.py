@@ -53,7 +53,7 @@ SLOW = (
     "tests/events/outbox/test_claims",
     "tests/events/outbox/test_publisher", "tests/events/outbox/test_relay", "tests/events/publishing/test_publisher",
     "tests/events/sqlalchemy/test_active_sessions", "tests/events/sqlalchemy/test_connections",
-    "tests/events/sqlalchemy/test_joined", "tests/events/sqlalchemy/test_rows",
+    "tests/events/sqlalchemy/test_rows",
     "tests/events/sqlalchemy/test_sessions", "tests/events/sqlalchemy/test_without_greenlet",
 )  # fmt: skip
 """Files that `make check` and `make quick` leave out, by measure: over two seconds of processor time, or of waiting."""

@@ -41,7 +41,7 @@ UNTESTED: dict[str, int] = {
     "src/halfmoon/events/databases": 1,
     "src/halfmoon/events/dbapi": 1,
     "src/halfmoon/events/dedup": 1,
-    "src/halfmoon/events/django": 5,
+    "src/halfmoon/events/django": 4,
     "src/halfmoon/events/django/management/commands": 4,
     "src/halfmoon/events/django/migrations": 4,
     "src/halfmoon/events/sqlalchemy": 1,

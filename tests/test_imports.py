@@ -36,7 +36,6 @@ LAYERS = {
             "ports",
             "hot",
             "columns",
-            "arrays",
             "allocation",
             "sql92",
         )
@@ -151,7 +150,6 @@ LAZY = {
     ("halfmoon.cli.servers", "halfmoon.cli.console.child"): "a start without --console loads nothing for it",
     ("halfmoon.cli.servers", "halfmoon.cli.console.listening"): "as above",
     ("halfmoon.cli.console.commands", "halfmoon.console.server"): "Starlette and uvicorn are an extra",
-    ("halfmoon.arrays", "numpy"): "a start without keys to index need not wait 60 ms for it; it is optional besides",
 }
 """Imports inside functions that save time for many and dodge nothing, each with its reason."""
 

@@ -29,8 +29,8 @@ shells complete commands, topics, groups and contexts.
 
 A topic and a group may be a word or an option: `halfmoon consume orders` is `halfmoon consume --topic orders`. A duration has a
 unit: `500ms`, `10s`, `5m`, `2h`, `3d`. A time is a duration back from now, ISO 8601, or milliseconds since the epoch. Commands
-that cannot be undone ask for confirmation; `--yes` gives it, and is required if standard input is not a terminal. Tables never shorten ids, keys,
-topics and groups: on a narrow terminal other columns are left out, and a line says which.
+that cannot be undone ask for confirmation; `--yes` gives it, and is required if standard input is not a terminal. Tables never
+shorten ids, keys, topics and groups: on a narrow terminal other columns are left out, and a line says which.
 
 Servers take `--config FILE` (TOML, or a RocketMQ `broker.conf`; also from the variable `HALFMOON_CONFIG`) and `--set KEY=VALUE`;
 [settings](settings.md) are also read from variables such as `HALFMOON_BROKER_PORT`. Later sources win: files, variables, `--set`,

@@ -5,19 +5,20 @@
 
 use std::borrow::Cow;
 use std::cell::Cell;
+use std::collections::HashSet;
 
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyIndexError, PyKeyError, PyUnicodeDecodeError, PyValueError, PyZeroDivisionError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
-use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyList, PyMemoryView, PySequence, PySlice, PyString, PyTuple, PyType};
+use pyo3::types::{PyBool, PyBytes, PyDict, PyList, PyMemoryView, PySequence, PySlice, PyString, PyTuple, PyType};
 
 use crate::answers::{self, Form, Pulled};
 use crate::batch;
 use crate::checking;
 use crate::completions;
-use crate::filtering::{self, Area, Names, Node, Number, Room, Search, Sign, Texts};
+use crate::filtering::{self, Area, Names, Node, Number, Room, Search, Sign, Texts, is_mended};
 use crate::frames::{self, Rest};
 use crate::headers;
 use crate::keys::{self, Bytes};
@@ -33,7 +34,7 @@ use crate::states;
 pyo3::import_exception!(halfmoon.errors, MessageIllegal);
 
 /// Both twins of one interface have the same functions with the same meanings; it grows when one changes.
-const INTERFACE: i64 = 26;
+const INTERFACE: i64 = 27;
 
 /// Buffers of columns begin at multiples of this.
 const ALIGNED: usize = 64;
@@ -1015,10 +1016,10 @@ struct BulkFilter {
 #[pymethods]
 impl BulkFilter {
     #[new]
-    fn new(literal: Option<&[u8]>, program: &Bound<'_, PyTuple>) -> PyResult<Self> {
+    fn new(tree: &Bound<'_, PyAny>) -> PyResult<Self> {
         let mut names = Names::default();
-        let node = node_of(program, &mut names, DEPTH_MAX)?;
-        Ok(BulkFilter { inner: Box::new(filtering::BulkFilter::of(literal, names, node)) })
+        let node = node_of(tree, &mut names, DEPTH_MAX)?;
+        Ok(BulkFilter { inner: Box::new(filtering::BulkFilter::of(names, node)) })
     }
 
     /// Return the indexes, rising, of blocks of stored properties that match, and of those that somebody else must test.
@@ -1051,38 +1052,72 @@ type Records<'py> = (Vec<usize>, Vec<usize>, Vec<Bound<'py, PyBytes>>, usize, i6
 /// Python gives objects places that are multiples of 16.
 const _: () = assert!(align_of::<BulkFilter>() <= 16 && align_of::<Messages>() <= 16 && align_of::<Reader>() <= 16);
 
-/// Read a condition of a program; one that is deeper than `depth`, or of no known kind, is left to the caller.
-fn node_of(program: &Bound<'_, PyTuple>, names: &mut Names, depth: usize) -> PyResult<Node> {
+/// Read a node of `halfmoon.sql92.tree`; one that is deeper than `depth`, or not known here, is left to the caller.
+fn node_of(node: &Bound<'_, PyAny>, names: &mut Names, depth: usize) -> PyResult<Node> {
     let Some(below) = depth.checked_sub(1) else { return Ok(Node::Unsure) };
-    let part = |at: usize| program.get_item(at);
-    let kind: PyBackedStr = part(0)?.extract()?;
-    let kind: &str = &kind;
-    if let "all" | "any" = kind {
-        let nodes = part(1)?.try_iter()?.map(|each| node_of(each?.cast::<PyTuple>()?, names, below)).collect::<PyResult<_>>()?;
-        return Ok(if kind == "all" { Node::All(nodes) } else { Node::Any(nodes) });
-    }
-    if kind == "not" {
-        return Ok(Node::Not(Box::new(node_of(part(1)?.cast::<PyTuple>()?, names, below)?)));
-    }
-    let mut name = || Ok::<_, PyErr>(names.number(part(1)?.extract()?));
-    Ok(match kind {
-        "number" => match (sign_of(&part(2)?.extract::<PyBackedStr>()?), part(3)?) {
-            (None, _) => Node::Unsure,
-            (Some(sign), value) if value.is_instance_of::<PyFloat>() => {
-                Node::Number(name()?, sign, Number::Double(value.extract()?))
+    let kind = node.get_type().name()?;
+    let (of, text_of) = (|name: &str| node.getattr(name), |name: &str| node.getattr(name)?.extract::<PyBackedStr>());
+    let mut number = |name: &Bound<'_, PyAny>| PyResult::Ok(names.number(name_of(name)?));
+    Ok(match kind.to_str()? {
+        "Logic" => {
+            let parts = of("parts")?.try_iter()?.map(|part| node_of(&part?, names, below)).collect::<PyResult<_>>()?;
+            if &*text_of("word")? == "AND" { Node::All(parts) } else { Node::Any(parts) }
+        }
+        "Not" => Node::Not(Box::new(node_of(&of("of")?, names, below)?)),
+        "Bare" => Node::Bare(number(&of("name")?)?),
+        "In" => {
+            let texts: HashSet<Vec<u8>> = of("texts")?.extract()?;
+            if texts.iter().any(|text| is_mended(text)) {
+                return Ok(Node::Unsure);
             }
-            (Some(sign), value) => Node::Number(name()?, sign, Number::Whole(value.extract()?)),
-        },
-        "text" => Node::Text(name()?, part(2)?.extract()?),
-        "in" => Node::In(name()?, Texts::of(part(2)?.extract()?), part(3)?.extract()?),
-        "null" => Node::Null(name()?),
-        "bare" => Node::Bare(name()?),
-        "search" => match search_of(&part(2)?.extract::<PyBackedStr>()?, part(3)?.extract()?) {
+            Node::In(number(&of("name")?)?, Texts::of(texts), of("negated")?.extract()?)
+        }
+        "IsNull" if is(&of("of")?, "Name")? => Node::Null(number(&of("of")?)?),
+        "Search" if is(&of("of")?, "Name")? => match search_of(&text_of("word")?, of("text")?.extract()?) {
             None => Node::Unsure,
-            Some(search) => Node::Search(name()?, search, part(4)?.extract()?),
+            Some(search) => Node::Search(number(&of("of")?)?, search, of("negated")?.extract()?),
         },
+        "Equal" => compared(&of("left")?, Sign::Equal, &of("right")?, names)?,
+        "Order" => {
+            let (left, right) = (of("left")?, of("right")?);
+            match sign_of(&text_of("sign")?) {
+                None => Node::Unsure,
+                Some(sign) if is(&right, "Name")? => compared(&right, sign.turned(), &left, names)?,
+                Some(sign) => compared(&left, sign, &right, names)?,
+            }
+        }
         _ => Node::Unsure,
     })
+}
+
+fn is(node: &Bound<'_, PyAny>, kind: &str) -> PyResult<bool> {
+    Ok(node.get_type().name()?.to_str()? == kind)
+}
+
+fn name_of(node: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
+    Ok([node.getattr("name")?.extract::<PyBackedStr>()?.as_bytes(), b"\x01"].concat())
+}
+
+/// A property against a constant.
+fn compared(left: &Bound<'_, PyAny>, sign: Sign, right: &Bound<'_, PyAny>, names: &mut Names) -> PyResult<Node> {
+    let minus = is(right, "Negate")?;
+    let constant = if minus { right.getattr("of")? } else { right.clone() };
+    if !is(left, "Name")? || !is(&constant, "Constant")? {
+        return Ok(Node::Unsure);
+    }
+    let (kind, value) = (constant.getattr("kind")?.extract::<PyBackedStr>()?, constant.getattr("value")?);
+    let number = match &*kind {
+        "int" | "long" => {
+            value.extract::<i64>().ok().and_then(|whole| if minus { whole.checked_neg() } else { Some(whole) }).map(Number::Whole)
+        }
+        "double" => value.extract::<f64>().ok().map(|double| Number::Double(if minus { -double } else { double })),
+        "text" if sign == Sign::Equal && !minus => {
+            let text: Vec<u8> = value.extract()?;
+            return Ok(if is_mended(&text) { Node::Unsure } else { Node::Text(names.number(name_of(left)?), text) });
+        }
+        _ => None,
+    };
+    Ok(number.map_or(Ok::<_, PyErr>(Node::Unsure), |number| Ok(Node::Number(names.number(name_of(left)?), sign, number)))?)
 }
 
 fn sign_of(sign: &str) -> Option<Sign> {
@@ -1098,6 +1133,7 @@ fn sign_of(sign: &str) -> Option<Sign> {
 
 fn search_of(word: &str, text: &[u8]) -> Option<Search> {
     Some(match word {
+        _ if text.is_empty() || is_mended(text) => return None,
         "CONTAINS" => Search::Contains(Box::new(filtering::finder(text))),
         "STARTSWITH" => Search::StartsWith(text.to_vec()),
         "ENDSWITH" => Search::EndsWith(text.to_vec()),

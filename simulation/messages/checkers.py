@@ -98,11 +98,10 @@ def offsets_unique_and_dense(ledger: Ledger, contents: Contents) -> list[str]:
 
 
 def _may_have_holes(ledger: Ledger, place: Place) -> bool:
-    """Whether power was lost, the queue was damaged itself, or it was rebuilt from a log that was damaged or cut short."""
-    spoilt = {hit for hit, _ in ledger.spoilt}
-    cut = place.broker in {hit.broker for hit in spoilt} or ledger.faults_of(place.broker, "torn")
-    rebuilt = cut and ledger.faults_of(place.broker, "vanish")
-    return bool(place in spoilt or rebuilt or ledger.faults_of(place.broker, "power"))
+    """Whether power was lost, the log was damaged, or the queue was rebuilt from a log that was cut short."""
+    damaged = any(hit.broker == place.broker for hit, _ in ledger.spoilt)
+    rebuilt = ledger.faults_of(place.broker, "torn") and ledger.faults_of(place.broker, "vanish")
+    return bool(damaged or rebuilt or ledger.faults_of(place.broker, "power"))
 
 
 def reads_stable(ledger: Ledger, contents: Contents) -> list[str]:

@@ -15,6 +15,7 @@ from random import Random
 from typing import Any
 
 from halfmoon.broker.settings import BrokerSettings
+from halfmoon.client.core.produce.transaction import OpenHalf
 from halfmoon.effects import Call, Op
 from halfmoon.errors import HalfmoonError
 from halfmoon.model import LocalTransactionState, Message, StoredMessage
@@ -166,9 +167,9 @@ class _History:
         self.ledger.fates[key], self.ledger.stored_ms[key] = fate, self.cluster.timeline.now
 
     def _storing(self, key: str) -> Op[None]:
-        core = self._producer.transactions
-        stored = yield from core.store(Message(TOPIC, f"{key}|".encode(), keys=(key,)))
-        core.leave(stored)
+        message = Message(TOPIC, f"{key}|".encode(), keys=(key,))
+        stored = yield from OpenHalf(self._producer.transactions, message).store()
+        stored.leave()
         result = stored.result
         self._requests[key] = EndTransaction(
             producer_group=GROUP, tran_state_table_offset=result.queue_offset,

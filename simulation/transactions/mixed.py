@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from halfmoon.client.core.produce.transaction import OpenHalf
 from halfmoon.effects import Op
 from halfmoon.model import LocalTransactionState, Message, StoredMessage
 from halfmoon.testing.clients import SimTransactionProducer
@@ -124,8 +125,8 @@ class _History:
         self.ledger.committed[key] = committed
 
         def storing() -> Op[None]:
-            core = member.transactions
-            core.leave((yield from core.store(Message(TOPIC, f"{key}|".encode(), keys=(key,)))))
+            half = OpenHalf(member.transactions, Message(TOPIC, f"{key}|".encode(), keys=(key,)))
+            (yield from half.store()).leave()
 
         stored = self.cluster.driver(key).start(storing(), key)
         assert self.cluster.timeline.run_until(lambda: stored.done, 10_000), f"{key} is not stored"

@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec import structs
 
-from halfmoon.client.core.produce.transaction import StoredHalf
+from halfmoon.client.core.produce.transaction import OpenHalf
 from halfmoon.effects import Call, Gather, Op, Tell, sleep
 from halfmoon.errors import HalfmoonError, NetworkError, SendFailed
 from halfmoon.model import LocalTransactionState, Message, SendResult, SendStatus, StoredMessage
@@ -148,17 +148,17 @@ class Producer:
             return
         local_ms = self._local_ms(fate)
         self._begin(key, fate, plan.clock() + local_ms + 1000)
-        stored = yield from (self._repeating(message, key) if fate == REPEATED else self._core.store(message))
+        stored = yield from (self._repeating(message, key) if fate == REPEATED else OpenHalf(self._core, message).store())
         if not stored.safe:
             self.database.decide(key, committed=False, now=plan.clock())
-            yield from self._core.decide(stored, ROLLBACK)
+            yield from stored.decide(ROLLBACK)
             return
         self._acknowledged(key, stored.result)
         if fate == "belated" or (fate == "open" and random.random() < 0.5):
-            self._core.leave(stored)  # another part of the program runs it: the listener is asked
+            leave(stored)  # another part of the program runs it: the listener is asked
         yield from sleep(local_ms)
         if fate == "never":
-            self._core.leave(stored)
+            leave(stored)
             return
         committed = self.database.decide(key, committed=wanted, now=plan.clock()) if fate != "raced" else True
         yield from self._second_phase(key, fate, stored, committed)
@@ -187,24 +187,25 @@ class Producer:
         )  # fmt: skip
         self._plan.ledger.halves.append(half)
 
-    def _repeating(self, message: Message, key: str) -> Op[StoredHalf]:
+    def _repeating(self, message: Message, key: str) -> Op[OpenHalf]:
         """Store a half message under one id, with further attempts that say so."""
         msg_id = self.client.ids.next(self._plan.clock())
         for attempt in range(1, ATTEMPTS_MAX):
             try:
-                return (yield from self._core.store(structs.replace(message, msg_id=msg_id, attempt=attempt)))
+                return (yield from OpenHalf(self._core, structs.replace(message, msg_id=msg_id, attempt=attempt)).store())
             except (NetworkError, SendFailed):
                 self._plan.ledger.repeated.add(key)
             yield from sleep(self._random.randint(0, 400))
-        return (yield from self._core.store(structs.replace(message, msg_id=msg_id, attempt=ATTEMPTS_MAX)))
+        return (yield from OpenHalf(self._core, structs.replace(message, msg_id=msg_id, attempt=ATTEMPTS_MAX)).store())
 
-    def _second_phase(self, key: str, fate: str, stored: StoredHalf, committed: bool) -> Op[None]:
+    def _second_phase(self, key: str, fate: str, stored: OpenHalf, committed: bool) -> Op[None]:
         random, ledger = self._random, self._plan.ledger
         if fate == "slow" or (fate == "open" and random.random() < 0.5):
             yield from sleep(random.randint(0, 30))
-            yield from self._core.decide(stored, COMMIT if committed else ROLLBACK)
+            leave(stored)
+            yield from self._core.second_phase(stored, COMMIT if committed else ROLLBACK)
             return
-        self._core.leave(stored)
+        leave(stored)
         if fate == "lost":
             return
         if fate == "late":
@@ -219,7 +220,7 @@ class Producer:
         agreed = yield from self._until_agreed(key, stored, committed)
         yield from self._afterthoughts(key, fate, stored, committed, agreed)
 
-    def _afterthoughts(self, key: str, fate: str, stored: StoredHalf, committed: bool, agreed: bool) -> Op[None]:
+    def _afterthoughts(self, key: str, fate: str, stored: OpenHalf, committed: bool, agreed: bool) -> Op[None]:
         """Send the second phase again, or, once it was agreed to, the opposite one."""
         random = self._random
         if fate == "doubled" or (fate == "belated" and random.random() < 0.5):
@@ -230,7 +231,7 @@ class Producer:
             for _ in range(random.randint(1, 2)):
                 yield from self._end(key, stored, not committed)
 
-    def _until_agreed(self, key: str, stored: StoredHalf, committed: bool) -> Op[bool]:
+    def _until_agreed(self, key: str, stored: OpenHalf, committed: bool) -> Op[bool]:
         for _ in range(self._random.choice((1, 1, 4))):
             code = yield from self._end(key, stored, committed)
             if code is not None:
@@ -238,7 +239,7 @@ class Producer:
             yield from sleep(self._random.randint(10, 600))
         return False
 
-    def _end(self, key: str, stored: StoredHalf, committed: bool) -> Op[int | None]:
+    def _end(self, key: str, stored: OpenHalf, committed: bool) -> Op[int | None]:
         """Send a second phase and wait for its answer; return its code, None for none."""
         asked_ms = self._plan.clock()
         try:
@@ -252,7 +253,7 @@ class Producer:
         self._plan.on_ended(ended)
         return int(reply.code)
 
-    def _end_as_a_stranger(self, key: str, stored: StoredHalf, committed: bool) -> Op[None]:
+    def _end_as_a_stranger(self, key: str, stored: OpenHalf, committed: bool) -> Op[None]:
         """Send a second phase of another group or for another place: it must be refused, and change nothing."""
         request = self._request(stored, committed)
         change = self._random.choice(("producer_group", "tran_state_table_offset", "commit_log_offset"))
@@ -264,10 +265,10 @@ class Producer:
         if reply.code == 0:
             self._plan.ledger.messages.unexpected.append(f"{key}: a second phase with a wrong {change} was agreed to")
 
-    def _address(self, stored: StoredHalf) -> str:
+    def _address(self, stored: OpenHalf) -> str:
         return parse_offset_msg_id(stored.result.offset_msg_id).address
 
-    def _request(self, stored: StoredHalf, committed: bool) -> EndTransaction:
+    def _request(self, stored: OpenHalf, committed: bool) -> EndTransaction:
         result = stored.result
         return EndTransaction(
             producer_group=self.group, tran_state_table_offset=result.queue_offset,
@@ -275,6 +276,12 @@ class Producer:
             commit_or_rollback=TRANSACTION_COMMIT if committed else TRANSACTION_ROLLBACK, msg_id=result.msg_id,
             from_transaction_check=False, transaction_id=result.msg_id,
         )  # fmt: skip
+
+
+def leave(half: OpenHalf) -> None:
+    """Leave a half message to checks, unless it is left already."""
+    if half.open:
+        half.leave()
 
 
 def key_of(body: bytes) -> str:

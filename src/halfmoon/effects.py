@@ -1,9 +1,9 @@
 """What an operation asks of its driver, and what a core leaves to be carried out.
 
 An *operation* is a generator: it yields requests for waiting (`Call`, `Tell`, `Sleep`, `Now`, `Steady`, `Gather`, `Spawn`,
-`Run`, `Aside`, `Wait`), is sent what came of them, and returns its result. The asyncio driver, the simulated world and a test
-each run the same generator. A *core* changes its state when told of bytes and time, and leaves `Write`, `Close`, `Start` and
-`Work` to be fetched. Nothing here waits, and nothing here knows who will.
+`Run`, `Aside`, `Wait`, `OnLoop`), is sent what came of them, and returns its result. The asyncio driver, the blocking one, the
+simulated world and a test each run the same generator. A *core* changes its state when told of bytes and time, and leaves `Write`,
+`Close`, `Start` and `Work` to be fetched. Nothing here waits, and nothing here knows who will.
 """
 
 from __future__ import annotations
@@ -89,6 +89,15 @@ class Aside(msgspec.Struct):
 
     operation: Any
     function: Callable[..., Any]
+
+
+class OnLoop(msgspec.Struct):
+    """Return an operation to go on with: this one on the client's own event loop, for it touches what only one thread may.
+
+    Elsewhere the driver has the loop run it, and returns one that gives its result (`finished`).
+    """
+
+    operation: Any
 
 
 class Wait(msgspec.Struct):
@@ -218,6 +227,18 @@ def aside(operation: Op[T], function: Callable[..., Any]) -> Op[T]:
     """Drive an operation that calls ``function`` many times where waiting is allowed; return its result."""
     result: T = yield Aside(operation, function)
     return result
+
+
+def on_loop(operation: Op[T]) -> Op[T]:
+    """Drive an operation on the client's own event loop, whatever drives this one; return its result."""
+    moved: Op[T] = yield OnLoop(operation)
+    return (yield from moved)
+
+
+def finished(value: T) -> Op[T]:
+    """Return an operation that asks for nothing and returns a value."""
+    yield from ()
+    return value
 
 
 def wait(signal: Signal, timeout_ms: int | None = None) -> Op[bool]:

@@ -95,7 +95,7 @@ def test_a_shorter_period_counts_from_the_last_registration_on() -> None:
     scene.timeline.run(25_000)
     scene.replies.clear()
     overwrite(scene.settings, replace(scene.settings, register_ms=10_000))
-    scene.registration.settings_changed()
+    scene.registration.settings_changed(0)
     scene.timeline.run(100)
     assert len(scene.replies) == 1
     scene.timeline.run(20_000)

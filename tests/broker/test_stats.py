@@ -26,7 +26,7 @@ def test_a_forgotten_topic_begins_anew_and_the_brokers_sum_goes_on():
     stats.moved("orders", None, 3, 300)
     stats.moved("orders", None, 4, 400)
 
-    stats.forget(topic="orders")
+    stats.topic_deleted("orders")
     stats.moved("orders", None, 1, 100)
     stats.moved("orders", None, 1, 100)
 
@@ -56,7 +56,7 @@ def test_what_is_kept_of_how_long_reads_took_is_bounded(monkeypatch: pytest.Monk
 
     found = [stats.item("GROUP_GET_LATENCY", f"{number}@t@g") for number in range(9)]
     assert [item and item.total for item in found] == [4, 4, 4, *[None] * 6]
-    stats.forget(topic="t")
+    stats.topic_deleted("t")
     stats.read(8, "t", "g")
     stats.turned(4)
     assert stats.total("GROUP_GET_LATENCY", "8@t@g") == 4, "there is room again"

@@ -15,7 +15,7 @@ from typing import Any
 from halfmoon.client.core.instance import Instance
 from halfmoon.client.core.produce.send import Sender
 from halfmoon.client.settings import ProducerSettings, settings_of
-from halfmoon.effects import Aside, Call, Gather, Now, Run, Sleep, Spawn, Steady, Tell, Wait
+from halfmoon.effects import Aside, Call, Gather, Now, OnLoop, Run, Sleep, Spawn, Steady, Tell, Wait
 from halfmoon.errors import ConnectFailed, RequestTimeout
 from halfmoon.wire.bodies import BrokerData, QueueData, TopicRouteData, to_json
 from halfmoon.wire.command import Command, reply_command, request_command
@@ -170,6 +170,8 @@ class Scripted:
                 value = self.now + self.clock_ahead_ms
             elif type(effect) is Steady:
                 value = self.steady
+            elif type(effect) is OnLoop:
+                value = effect.operation
             elif type(effect) is Spawn:
                 value = self.spawn(effect.operation)
                 value.then.append(partial(self._note, value))

@@ -353,12 +353,12 @@ async def test_when_the_broker_is_gone_a_send_fails_and_nothing_is_stored(tmp_pa
 async def test_a_send_whose_connection_was_lost_under_way_is_tried_again_and_stored_once_more_at_most(names):
     async with AsyncProducer(group="P", nameserver=names["nameserver"]) as producer:
         first = await producer.send(Message(names["topic"], b"first"))
-        connection = next(iter(producer._driver.connections._connections.values()))
+        connection = next(iter(producer.driver.connections._connections.values()))
 
         sends = [asyncio.ensure_future(producer.send(Message(names["topic"], b"x"))) for _ in range(20)]
         cancelled = asyncio.ensure_future(producer.send(Message(names["topic"], b"y")))
         await asyncio.sleep(0)
-        assert producer._driver.connections.in_flight == 21
+        assert producer.driver.connections.in_flight == 21
         cancelled.cancel()
         connection.abort("a test")
 
@@ -367,7 +367,7 @@ async def test_a_send_whose_connection_was_lost_under_way_is_tried_again_and_sto
         assert len({result.msg_id for result in [first, *found]}) == 21
         with pytest.raises(asyncio.CancelledError):
             await cancelled
-        assert producer._driver.connections.in_flight == 0
+        assert producer.driver.connections.in_flight == 0
 
 
 async def test_what_cannot_be_says_so(names):

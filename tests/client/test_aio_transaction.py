@@ -54,7 +54,7 @@ def test_an_end_that_says_nothing_of_the_outcome_leaves_it_to_the_check(error):
         raise error
 
     assert told(script) == []
-    assert not producer._client._core.running
+    assert not producer._client.transactions.running
 
 
 def test_which_errors_say_nothing_can_be_chosen():
@@ -142,7 +142,7 @@ def test_a_promise_not_kept_rolls_back_raises_and_keeps_the_block_from_running(s
 
     assert told(script) == [12]
     assert caught.value.result.status is status
-    assert not producer._client._core.running
+    assert not producer._client.transactions.running
 
 
 def test_without_anybody_to_answer_a_check_nothing_is_sent():
@@ -181,7 +181,7 @@ def test_a_producer_that_is_closed_inside_a_block_still_tries(caplog):
     script.on(EndTransaction, NotRunning("the connections are closed"))
 
     with producer.half(ORDER):
-        producer._client._state = "closed"
+        producer._client.state = "closed"
 
     assert told(script) == [8]
     assert "second phase not sent" in caplog.text
@@ -243,7 +243,7 @@ async def test_a_cancelled_block_leaves_the_outcome_to_the_check():
         await task
 
     assert told(script) == []
-    assert not producer._core.running
+    assert not producer.transactions.running
 
 
 async def test_a_block_cut_short_by_a_time_limit_leaves_the_outcome_to_the_check():

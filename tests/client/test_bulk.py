@@ -14,7 +14,7 @@ BATCH = Encoded("orders", encode_batch([(b"paid", b"", 0)]))
 
 def test_a_batch_that_cannot_be_sent_fails_in_its_future():
     with BulkProducer(group="P_jobs", nameserver=NOBODY) as producer:
-        future = producer.submit(BATCH, [])
+        future = producer.send_encoded(BATCH, [])
 
         with pytest.raises(UsageError, match="no queue"):
             future.result(10)

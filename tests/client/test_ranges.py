@@ -16,7 +16,7 @@ import pytest
 from halfmoon import Admin, Message, Producer
 from halfmoon.client.ranges import OffsetsLost, Ranges, Selection, ranges
 from halfmoon.errors import NoRoute, SettingError, TopicNotFound, UsageError
-from halfmoon.runtime.connections.bulk import BulkConnection
+from halfmoon.runtime.connections.blocking_connections import BlockingConnection
 from halfmoon.testing.local import LocalCluster
 from halfmoon.wire.record import decode_records
 from tests.topics import new_topic
@@ -254,7 +254,7 @@ def test_connections_cut_in_mid_answer_cost_no_record_and_repeat_none(
     topic = new_topic(cluster.nameserver)
     fill(cluster, topic, 1_000, 300)
     proxy = Proxy(cluster.broker, [3, 150, 5_000, 40_000, 200_001])
-    monkeypatch.setattr(client, "_open", lambda address: through(proxy, address))
+    monkeypatch.setattr(client.links, "_open", lambda address, timeout_ms: through(proxy, address))
 
     found = offsets(client.read("broker-a", topic, 0, 0, 1_000, 64 * KIB))
 
@@ -263,8 +263,8 @@ def test_connections_cut_in_mid_answer_cost_no_record_and_repeat_none(
     assert found == list(range(1_000))
 
 
-def through(proxy: Proxy, address: str) -> BulkConnection:
-    link = BulkConnection(proxy.address, 5_000)
+def through(proxy: Proxy, address: str) -> BlockingConnection:
+    link = BlockingConnection(proxy.address, 5_000, ahead_bytes=0)
     link.address = address
     return link
 
@@ -275,7 +275,7 @@ def test_a_broker_that_moved_is_found_by_its_route(cluster: LocalCluster, client
     client.bounds(topic)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         nobody = f"127.0.0.1:{listening.getsockname()[1]}"
-    client._client._instance.routes.brokers["broker-a"] = {0: nobody}
+    client._client.instance.routes.brokers["broker-a"] = {0: nobody}
 
     assert offsets(client.read("broker-a", topic, 0, 0, 100)) == list(range(100))
 
@@ -305,14 +305,14 @@ def test_an_unknown_request_is_answered_with_pulls_from_then_on(cluster: LocalCl
 def received(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return a list to which the size of each body is added that comes from now on."""
     sizes: list[int] = []
-    body = BulkConnection.body
+    body = BlockingConnection.body
 
-    def counted(link: BulkConnection) -> bytes:
+    def counted(link: BlockingConnection) -> bytes:
         found = body(link)
         sizes.append(len(found))
         return found
 
-    monkeypatch.setattr(BulkConnection, "body", counted)
+    monkeypatch.setattr(BlockingConnection, "body", counted)
     return sizes
 
 
@@ -384,13 +384,18 @@ def test_connections_are_kept_for_the_next_read_unless_it_was_given_up(cluster: 
     topic = new_topic(cluster.nameserver)
     fill(cluster, topic, 1_000, 300)
     list(client.read("broker-a", topic, 0, 0, 100))
-    kept = list(client._idle)
+    first = client.links.take(cluster.broker, 5_000)
+    client.links.give(first)
+    list(client.read("broker-a", topic, 0, 0, 100))
+    again = client.links.take(cluster.broker, 5_000)
+    client.links.give(again)
     reading = client.read("broker-a", topic, 0, 0, 1_000, 20 * KIB)
     next(reading)
     reading.close()
 
-    assert len(kept) == 1
-    assert client._idle == []
+    other = client.links.take(cluster.broker, 5_000)
+    client.links.give(other)
+    assert first is again is not other
     assert offsets(client.read("broker-a", topic, 0, 0, 1_000)) == list(range(1_000))
 
 

@@ -349,12 +349,12 @@ def test_a_listener_keeps_its_signature_its_result_and_its_error(recorded: InMem
 def test_settings_switch_spans_off(recorded: InMemorySpanExporter):
     producer = Producer(group="P_shop", nameserver="127.0.0.1:1", spans=False)
 
-    assert "send" not in vars(producer._client._sender)
-    assert "send" in vars(Producer(group="P_shop", nameserver="127.0.0.1:1")._client._sender)
+    assert "send" not in vars(producer._client.sender)
+    assert "send" in vars(Producer(group="P_shop", nameserver="127.0.0.1:1")._client.sender)
     for on in (True, False):
         consumer = PushConsumer(group="C_mail", nameserver="127.0.0.1:1", spans=on)
         assert consumer.on_message(print) is print
-        assert (consumer._client._core.listener.function is print) is not on
+        assert (consumer._client.core.listener.function is print) is not on
 
 
 # ---------------------------------------------------------------- nobody records
@@ -372,7 +372,7 @@ properties = {}
 carry(properties)
 with processing([object()], group="C") as span:
     print(tracer(), span, properties, [name for name in sys.modules if name.startswith("opentelemetry.")])
-print("send" in vars(halfmoon.client.sync_transaction.TransactionProducer(group="P")._client._sender))
+print("send" in vars(halfmoon.client.sync_transaction.TransactionProducer(group="P")._client.sender))
 """
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)

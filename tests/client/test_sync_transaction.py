@@ -80,7 +80,7 @@ def test_an_interrupt_of_the_blocking_call_goes_on_and_tells_nothing():
         producer.send_in_transaction(ORDER)
 
     assert told(script) == []
-    assert not producer._client._core.running
+    assert not producer._client.transactions.running
 
 
 def test_a_producer_that_is_closed_meanwhile_still_gives_the_result():
@@ -88,7 +88,7 @@ def test_a_producer_that_is_closed_meanwhile_still_gives_the_result():
     producer = blocking(script)
 
     def execute(message, arg):
-        producer._client._state = "closed"
+        producer._client.state = "closed"
         return COMMIT
 
     assert producer.send_in_transaction(ORDER, executor=execute).local_state is COMMIT
@@ -118,7 +118,7 @@ def test_checks_are_set_by_call_or_decorator_and_one_for_all_when_it_is_made():
         return COMMIT
 
     assert producer.on_check("pay*", str) is str
-    find = producer._client._core.checkers.find
+    find = producer._client.transactions.checkers.find
     assert (find("orders"), find("payments"), find("other")) == (committed, str, repr)
 
 
@@ -128,7 +128,7 @@ def test_a_check_function_is_asked_before_the_listener():
 
     producer = TransactionProducer(group="P", nameserver="127.0.0.1:9876", check=committed, listener=Shop())
 
-    assert producer._client._core.checkers.find("orders") is committed
+    assert producer._client.transactions.checkers.find("orders") is committed
 
 
 def test_a_listener_without_its_methods_is_refused():

@@ -7,6 +7,9 @@ from typing import Any
 
 from halfmoon import AsyncTransactionProducer, TransactionProducer
 from halfmoon.effects import Run
+from halfmoon.runtime.connections.blocking_connections import BlockingConnections
+from halfmoon.runtime.drivers.blocking_driver import BlockingDriver
+from halfmoon.runtime.drivers.threads import background
 from halfmoon.wire.headers.route import GetRouteinfoByTopic
 from halfmoon.wire.headers.send import SendMessageV2
 from tests.client.scripted import Scripted, route, routes
@@ -18,6 +21,9 @@ class OverScripts:
 
     def __init__(self, script: Scripted) -> None:
         self.script = script
+
+    async def perform(self, effect: Any) -> Any:
+        return await self.run(_only(effect))
 
     async def run(self, operation: Any) -> Any:
         value: Any = None
@@ -44,7 +50,10 @@ def _only(effect: Any) -> Any:
 def running(producer: Any, script: Scripted) -> Any:
     """Make a producer run over scripted brokers that know the topic ``orders``."""
     inner = producer if isinstance(producer, AsyncTransactionProducer) else producer._client
-    inner._driver, inner._state, inner._sender.running = OverScripts(script), "running", True
+    driver = OverScripts(script)
+    inner.driver, inner.state, inner.sender.running = driver, "running", True
+    if inner is not producer:
+        producer._driver = BlockingDriver(BlockingConnections(), background(), driver, frozenset())
     script.on(GetRouteinfoByTopic, routes(orders=route(1)))
     script.on(SendMessageV2, half_stored())
     return producer

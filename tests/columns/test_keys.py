@@ -6,18 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfmoon import arrays
 from halfmoon.hot import INDEX_ENTRY, KEY, index_hash
 from tests.columns.test_messages import BORN_V6, draft, encode
 
 words = st.text(min_size=1, max_size=12).map(str.encode).filter(lambda word: not set(word) & set(b"\1\2 \t\n\r\x0b\x0c"))
-
-
-@pytest.fixture(params=["with numpy", "without"], autouse=True)
-def numpy(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch):
-    arrays.load()
-    if request.param == "without":
-        monkeypatch.setattr(arrays, "np", None)
 
 
 def keyed(twin, *texts, **changes):

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from halfmoon.hot import ENTRY, KEY, RECORD_BYTES_MIN
+from halfmoon.sql92.parser import parse
 from tests.columns.conftest import PYTHON, Twin
 from tests.columns.test_messages import draft
 
@@ -32,7 +33,7 @@ def calls(twin: Twin) -> dict[str, Callable[[], object]]:
     stored.sent(7, 900, 0, 1, 20)
     stored.encode(*place)
     keys = b"".join(KEY.pack(AT + number, AT + number, AT + number) for number in range(20))
-    bulk_filter = twin.BulkFilter(None, ("text", b"KEYS\x01", b"k7"))
+    bulk_filter = twin.BulkFilter(parse("KEYS = 'k7'"))
     blocks = [one[1] for one in drafts]
     return {
         "gather, few": lambda: twin.gather(padded, AT - 700, bytes(entries), [3, 5, 6], 3, AT, 1 << 30, False),
@@ -44,7 +45,7 @@ def calls(twin: Twin) -> dict[str, Callable[[], object]]:
         "index_entries": lambda: twin.index_entries(memoryview(bytes(4 * 500)), 40, 300, AT, keys),
         "put_numbers": lambda: twin.put_numbers(memoryview(bytearray(2000)), [AT % 1000] * 20, [AT] * 20) or True,
         "BulkFilter, records": lambda: bulk_filter.records(padded, AT - 700, bytes(entries), AT, 1, 1, 20),
-        "BulkFilter, unsure": lambda: twin.BulkFilter(None, ("unsure",)).records(padded, AT - 700, bytes(entries), AT, 1, 1, 20),
+        "BulkFilter, unsure": lambda: twin.BulkFilter(None).records(padded, AT - 700, bytes(entries), AT, 1, 1, 20),
         "tag_matches": lambda: twin.tag_matches(bytes(entries), [AT], 20),
         "BulkFilter": lambda: bulk_filter.matching(blocks),
         "row_columns": lambda: twin.row_columns(

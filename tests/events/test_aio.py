@@ -40,7 +40,7 @@ def test_the_connection_that_is_named_counts_and_a_raw_one_is_refused_with_a_rem
             await sell(shop, one, 1, session=one)
             await shop.events.bound_to(other).publish_async(T, C, 2, transactional=True)
             with pytest.raises(UsageError, match=r"connection\(\), connect\(\) or proxied\(\)"):
-                await shop.events.publish_async(T, C, 3, session=one._real)
+                await shop.events.publish_async(T, C, 3, session=one.driver_connection)
             with pytest.raises(UsageError, match="publish_async"):
                 shop.events.publish(T, C, 4, transactional=True, session=one)
 
@@ -53,7 +53,7 @@ def test_a_connection_of_ones_own_is_wrapped_or_opened(shop: Shop) -> None:
         opened = await shop.database.open()
         async with opened.transaction():
             await sell(shop, opened, 1)
-        wrapped = shop.database.proxied(opened._real)
+        wrapped = shop.database.proxied(opened.driver_connection)
         async with wrapped.transaction():
             await sell(shop, wrapped, 2)
         with pytest.raises(UsageError, match="already a proxy"):

@@ -15,7 +15,7 @@ from random import Random
 import pytest
 
 from halfmoon import sql92
-from halfmoon.sql92 import Bloom, ExpressionRefused, Verdict
+from halfmoon.sql92 import ExpressionRefused, Verdict
 from halfmoon.sql92.refusals import DEPTH_MAX, LINKS_MAX, NODES_MAX
 from tests.interop.java_peer import JavaPeer
 from tests.sql92 import reference
@@ -125,25 +125,6 @@ def test_what_ours_refuses_and_the_original_takes(java: Callable[..., JavaPeer],
     assert java("4.9.7").call("filter", expressions=[expression], blocks=encoded) == [theirs]
     with pytest.raises(ExpressionRefused):
         sql92.compile(expression)
-
-
-@pytest.mark.parametrize(("error_percent", "consumer_count"), [(20, 32), (20, 64), (10, 128), (1, 1), (99, 7), (50, 3)])
-def test_the_bits_of_groups_are_those_of_the_original(
-    java: Callable[..., JavaPeer], error_percent: int, consumer_count: int
-) -> None:
-    names = [("G" * length, "orders") for length in range(1, 40)] + [("é\u20ac", "\U0001f319"), ("GID_test", "TopicTest")]
-    bloom = Bloom(error_percent, consumer_count)
-
-    answer = java("4.9.7").call(
-        "bloom", error_percent=error_percent, consumer_count=consumer_count, names=[f"{group}#{topic}" for group, topic in names]
-    )
-
-    assert (answer["hash_count"], answer["bit_count"]) == (bloom.hash_count, bloom.bit_count)
-    everything = sql92.compile("TRUE")
-    for (group, topic), theirs in zip(names, answer["names"], strict=True):
-        marks = bloom.marks(group, topic)
-        assert list(marks.positions) == theirs["positions"]
-        assert bloom.bitmap([(marks, everything)], b"") == base64.b64decode(theirs["bits"])
 
 
 def _block(found: dict[str, str]) -> bytes:

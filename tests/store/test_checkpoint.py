@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from random import Random
 
-from halfmoon.store.checkpoint import Checkpoint, CheckpointFile
+from halfmoon.store.checkpoint import Checkpoint, CheckpointFile, read_last_run
 from halfmoon.testing.disk import SimDisk, Stopped
 
 SOME = Checkpoint(5000, 4000, 3000, 100, 200, 150, 7, 50)
@@ -54,6 +54,26 @@ def test_damage_of_the_newer_slot_leaves_the_older_one_with_the_same_times():
     file.write(SOME._replace(durable_offset=101))
     disk.open("checkpoint").write(1024 + 30, b"\xff")
     assert CheckpointFile(disk).read().durable_offset == 100
+
+
+def test_the_end_of_the_log_is_known_after_a_kill_at_any_write_and_after_no_other_end():
+    for seed in range(40):
+        disk = SimDisk(Random(seed))
+        disk.save("abort", disk.boot_id().encode())
+        file = CheckpointFile(disk)
+        file.write(SOME)
+        for end in range(100, 200, 7):
+            file.note_end(end)
+        disk.stop_after_writes = seed % 2
+        with suppress(Stopped):
+            file.note_end(200)
+            file.note_end(300)
+        disk.crash(power=False)
+        assert read_last_run(disk, CheckpointFile(disk)).noted_end in ((198, 200) if seed % 2 == 0 else (200, 300))
+        disk.machine_boots += 1
+        assert read_last_run(disk, CheckpointFile(disk)).noted_end is None
+        disk.remove("abort")
+        assert read_last_run(disk, CheckpointFile(disk)).noted_end is None
 
 
 def test_a_stop_at_any_write_leaves_a_valid_checkpoint():

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from halfmoon.errors import StoreError
-from halfmoon.store import Store
+from halfmoon.store import Appended, Store
 from halfmoon.store.layout import file_name
 from halfmoon.store.log.quarantine import KEPT_MAX
 from halfmoon.testing.disk import SimDisk
@@ -259,6 +259,48 @@ def test_after_a_kill_no_offset_is_given_out_again_whose_record_is_damaged_or_go
         disk.crash(power=False)
     store = open_store(disk)
     assert store.append("t", 0, [draft(b"next")], NOW).queue_offset > COUNT
+
+
+def disk_with_waiting() -> tuple[SimDisk, Appended]:
+    """Return the disk of a store that was killed while the entries of its last messages waited in memory, and the last of those."""
+    disk, _, _ = used_disk()
+    store = open_store(disk)
+    for _ in range(2):
+        appended = store.append("t", 0, [draft(b"waits")], NOW)
+    disk.crash(power=False)
+    return disk, appended
+
+
+def clear_notes(disk: SimDisk) -> None:
+    disk.open("checkpoint").write(3072, bytes(32))
+
+
+@pytest.mark.parametrize("noted", ["noted", "not noted", "no checkpoint"])
+@pytest.mark.parametrize("what", ["a bit", "all of it"])
+def test_the_offset_of_a_message_whose_entry_waited_and_whose_record_is_damaged_is_given_to_no_other(what: str, noted: str):
+    disk, appended = disk_with_waiting()
+    [place], at = appended.physical_offsets, 90 if what == "a bit" else 0
+    damage(disk, place + at, b"X" if what == "a bit" else bytes(200))
+    if noted == "no checkpoint":
+        forget_checkpoint(disk)
+    elif noted == "not noted":
+        clear_notes(disk)
+    if (what, noted) == ("all of it", "not noted"):
+        pytest.skip("nothing says that there was such a message")
+    for _ in range(2):  # nor by the start after the next
+        open_store(disk)
+        disk.crash(power=False)
+    assert open_store(disk).append("t", 0, [draft()], NOW).queue_offset > appended.queue_offset
+
+
+def test_a_write_that_was_cut_short_by_a_kill_and_a_lost_note_cost_no_offset():
+    disk, appended = disk_with_waiting()
+    damage(disk, appended.end_offset, b"cut")
+    store = open_store(disk)
+    assert store.append("t", 0, [draft()], NOW).queue_offset == appended.queue_offset + 1
+    disk.crash(power=False)
+    clear_notes(disk)
+    assert open_store(disk).append("t", 0, [draft()], NOW).queue_offset == appended.queue_offset + 2
 
 
 # ---------------------------------------------------------------- what a device left behind the end

@@ -31,44 +31,39 @@ from halfmoon.broker.consumers.reset import Resets
 from halfmoon.broker.context import Context
 from halfmoon.broker.delay.delay import Delays
 from halfmoon.broker.delay.levels import Levels
-from halfmoon.broker.pull.hold import EXPIRED_A_TICK, Hold, Holds
-from halfmoon.broker.pull.pulls import LAST_MS, Pull, Pulls
+from halfmoon.broker.pull.hold import Holds
+from halfmoon.broker.pull.pulls import Pulls
 from halfmoon.broker.pull.query import Queries
 from halfmoon.broker.pull.ranges import RangeReads
 from halfmoon.broker.registration import Registration, RegistrationReply
 from halfmoon.broker.relay import Relay
-from halfmoon.broker.request import Handler, Reply, Request, refusal_of, reply_to
+from halfmoon.broker.request import Handler, Reply, Request, refusal_of
 from halfmoon.broker.saving import after_save
 from halfmoon.broker.send.gate import Gate
 from halfmoon.broker.send.pending_replies import refused
 from halfmoon.broker.send.reply_messages import ReplyMessages
 from halfmoon.broker.send.sends import Sends
+from halfmoon.broker.service import Services
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.broker.transactions.transactions import Transactions
 from halfmoon.effects import CoreEffect, Op, Start, Work
-from halfmoon.errors import AccessRefused, BadHeader, BrokerError, ResponseCode, SystemBusy
-from halfmoon.hot import NATIVE, Completions, Frame, pull_header_json
+from halfmoon.errors import AccessRefused, BadHeader, ResponseCode, SystemBusy
+from halfmoon.hot import NATIVE, Completions, Frame
 from halfmoon.logs import CountedLog
 from halfmoon.ports import Disk
 from halfmoon.store.settings import StoreSettings
 from halfmoon.store.store import Store
-from halfmoon.wire.command import Command, decode, encode
-from halfmoon.wire.headers.pull import PullMessage
-from halfmoon.wire.headers.topic import UpdateAndCreateTopic, UpdateAndCreateTopicList
+from halfmoon.wire.command import Command, decode, header_starts
 from halfmoon.wire.ids import pack_host
 from halfmoon.wire.peer import ANSWERED_BYTES_A_TURN, OVERLOAD, Asked, Backlog, Peer
 from halfmoon.wire.refused import not_supported
-from halfmoon.wire.table import REQUESTS, request_type
+from halfmoon.wire.table import REQUESTS
 
 log = logging.getLogger("halfmoon.broker")
 
-PULL_JSON = b'{"code":%d,' % request_type(PullMessage).code
-CREATE_TOPIC = frozenset(request_type(header).code for header in (UpdateAndCreateTopic, UpdateAndCreateTopicList))
 NOT_SUPPORTED = int(ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
 NOT_ONLINE = int(ResponseCode.CONSUMER_NOT_ONLINE)
-"""What who asks for the members of a group without members is told; no fault, so it counts in metrics alone."""
-EXPIRE_SCAN_MS = 10_000
-"""How often silent clients are looked for. Follows ClientHousekeepingService."""
+"""Response code for a group without members. It is no fault, so it counts in metrics alone."""
 
 
 class Broker:
@@ -101,42 +96,39 @@ class Broker:
         self._read = self.gate.read if self.access is None else CheckedReading(self.access, self.gate.read).read
         self.pulls = Pulls(context, self.holds)
         self.membership = Membership(context, self.pulls.filters.check)
-        self.locks = Locks(settings, self.topics, self.clients, self.membership.tell)
+        self.locks = Locks(context, self.membership.tell)
         self.progress, self.resets, self.relay, self.queries = Progress(context), Resets(context), Relay(context), Queries(context)
-        self.admin = Admin(
-            context, self.configuration, self._topic_deleted, lambda group: self.assignment.forget(group=group), self._runtime_texts
-        )
+        self.services = Services()
+        self.admin = Admin(context, self.configuration, self.services, self._runtime_texts)
         self.cleaning = Cleaning(context, self.admin.forget_topic)
         self.registration = Registration(settings, address, ha_address, self.topics.table, self._registered, self.topics.text)
         self.assignment = Assignment(context, self.registration.name_servers, self._start)
         self.administration = Administration(self.access, settings, context.pending_replies)
         self.batches = Batches(context, self.sends, self.delays, self.registration.name_servers, self._start)
-        self._handlers = self._table()
+        self._handlers, self._handled_last = self._register()
         self.backlog, self._dropped = Backlog(), CountedLog(log, "requests were not carried out", now)
         self._deferred: tuple[list[Asked], list[Asked]] = [], []
         """Requests of this turn, and pulls, that wait until its senders are answered."""
         self._completions: list[Completions] = []
         """Decisions of this turn, which wait for the same."""
         self._starts: list[CoreEffect] = []
-        self._notes_arrivals = self.pulls.filters.bitmaps is not None
         self._sync_flush, self._stopping = self.store.sync_flush, False
-        self._next_save_ms, self._next_expire_ms = now + settings.save_offsets_ms, now + EXPIRE_SCAN_MS
+        self._next_save_ms = now + settings.save_offsets_ms
         context.recover(now)
 
-    def _table(self) -> dict[int, Handler]:
-        """Return the handler of each request code, as the services declare them."""
-        services = (
-            self.gate, self.transactions, self.delays, self.redelivery, self.pulls, RangeReads(self.context, self.pulls),
-            self.membership, self.locks, self.progress, self.resets, self.relay, self.admin, self.cleaning,
-            self.configuration, self.assignment, self.queries, self.batches,
-            ReplyMessages(self.context, self.gate, self.sends, self.relay),
-            self.administration,
+    def _register(self) -> tuple[dict[int, Handler], tuple[bytes, ...]]:
+        """Register the parts; return the handler of each request code, and the first bytes of requests that are handled last."""
+        self.services.register(
+            self.gate, self.pulls, RangeReads(self.context, self.pulls), self.queries, self.pending_replies, self.relay, self.locks,
+            self.stats, self.transactions, self.delays, self.redelivery, self.batches, self.access, self.administration,
+            self.membership, self.progress, self.resets, self.assignment, self.admin, self.cleaning, self.configuration,
+            self.registration, ReplyMessages(self.context, self.gate, self.sends, self.relay),
         )  # fmt: skip
+        handlers = dict(self.services.handlers())
+        last = [code for code, handler in handlers.items() if hasattr(handler, "handled_last")]
         return {
-            request_type(header).code: after_save(handler, self.tables, self.pending_replies, self._answer_saved)
-            for service in services
-            for header, handler in service.handlers().items()
-        }
+            code: after_save(handler, self.tables, self.pending_replies, self._announce) for code, handler in handlers.items()
+        }, tuple(start for code in last for start in header_starts(code))
 
     def codes(self) -> frozenset[int]:
         """Return the codes of the requests that it answers."""
@@ -164,14 +156,9 @@ class Broker:
     def stepped(self, by_ms: int) -> None:
         """The clock was set: durations stay what they are, and no client seems silent because of it."""
         self._next_save_ms += by_ms
-        self._next_expire_ms += by_ms
-        for service in (
-            self.store, self.peers, self.clients, self.pulls, self.pending_replies, self.relay, self.locks, self.stats,
-            self.transactions, self.delays, self.batches, self.assignment, self._dropped,
-        ):  # fmt: skip
-            service.stepped(by_ms)
-        if self.access is not None:
-            self.access.stepped(by_ms)
+        for part in (self.store, self.peers, self._dropped):
+            part.stepped(by_ms)
+        self.services.call("stepped", by_ms)
 
     def commit(self, now: int) -> bool:
         """Handle everything that was fed: sends by group, then other requests in order, then pulls. True: call it again soon.
@@ -187,8 +174,7 @@ class Broker:
         cut = self.peers.take(now, self._read_in_order if self.backlog.waiting or self.backlog.slow else self._read)
         for asked in self.backlog.turn(cut) if cut or self.backlog.is_due else ():
             _, data, frame = asked
-            is_pull = frame[0] == 0 and data.startswith(PULL_JSON, frame[1])
-            (pulls if is_pull else requests).append(asked)
+            (pulls if data.startswith(self._handled_last, frame[1]) else requests).append(asked)
         self.gate.turn(now)
         if (completions := self.gate.reader.completions()) is not None:
             self._completions.append(completions)
@@ -207,7 +193,7 @@ class Broker:
     def _handle(self, requests: list[Asked], pulls: list[Asked], now: int) -> None:
         """Handle what a turn brought besides sends. Decisions come first, pulls last: they read what the turn made visible."""
         try:
-            if requests or pulls or self.holds.count or self._notes_arrivals:
+            if requests or pulls or self.holds.count:
                 self.pulls.turn(now)
             self._settle(now)
             if self.batches.recovery.answers:
@@ -270,23 +256,13 @@ class Broker:
             self._forget(peer, by_us=known is not None and known.closing)
 
     def _forget(self, peer: int, *, by_us: bool) -> None:
-        """Forget a connection's groups, held pulls and relayed requests."""
         self.peers.lost(peer)
-        self.holds.lost(peer)
-        self.relay.lost(peer)
-        self.stale_offsets.lost(peer)
-        self.membership.lost(peer)
-        self.locks.lost(peer, by_us=by_us)
-        if self.access is not None:
-            self.access.lost(peer)
+        self.services.call("lost", peer, by_us=by_us)
 
     def due(self) -> int | None:
         """When `tick` wants to be called next."""
-        due = min(self.stats.due(), self._next_save_ms, self._next_expire_ms, self.transactions.due())
-        for wanted in (
-            self.holds.due(), self.pending_replies.due(), self.store.due(), self.peers.due(), self.relay.due(), self.locks.due(),
-            self.delays.due(), self.batches.due(), self.membership.due(), None if self.access is None else self.access.due(),
-        ):  # fmt: skip
+        due = self._next_save_ms
+        for wanted in (self.store.due(), self.peers.due(), *self.services.dues()):
             if wanted is not None and wanted < due:
                 due = wanted
         return due
@@ -296,25 +272,15 @@ class Broker:
         self.pending_replies.now = now
         self.pulls.turn(now)
         self.store.tick(now)
-        self._release(now)
-        for hold in self.holds.expired(now, EXPIRED_A_TICK):
-            self._resume(hold)
-        self.pending_replies.tick(now)
-        self.relay.tick(now)
-        self.locks.tick(now)
         self.peers.tick(now)
         self._dropped.tick(now)
-        self.stats.tick(now)
-        self.transactions.tick(now)
-        if self.delays.tick(now) | self.batches.tick(now):
+        self._release(now)
+        end = self.store.end_offset
+        for tick in self.services.ticks:
+            tick(now)
+        if self.store.end_offset > end:
             self.store.flush(len(self.pending_replies))
             self._release(now)
-        if self.access is not None:
-            self.access.tick(now)
-        if now >= self._next_expire_ms:
-            self._next_expire_ms = now + EXPIRE_SCAN_MS
-            self.membership.expire(now - self.settings.client_expiry_ms)
-            self.locks.expire(now)
         if now >= self._next_save_ms:
             self._next_save_ms = now + self.settings.save_offsets_ms
             self._starts += self.tables.save_changed(everything_changed=True)
@@ -326,10 +292,9 @@ class Broker:
         effects = self.peers.effects(self.backlog)
         if works := self.store.work():
             effects += map(self._then_release, works)
-        if works := self.transactions.work():
-            effects += works
-        if self.access is not None:
-            effects += self.access.work()
+        for work in self.services.works:
+            if taken := work():
+                effects += taken
         if self.tables.touched or self._stopping:
             effects += self.tables.save_changed(everything_changed=self._stopping)
         if self._starts:
@@ -340,10 +305,7 @@ class Broker:
     def stop(self, now: int) -> list[Op[Any]]:
         """Begin a clean stop: no more writes, everything saved and synced, held pulls answered, name servers informed."""
         self._stopping = True
-        self.pulls.turn(LAST_MS)
-        for hold in self.holds.expired(LAST_MS):
-            self._resume(hold)
-        self.transactions.stop(now)
+        self.services.call("stop", now)
         self.store.stop(now)
         self.tables.hurry()
         self._starts += self.tables.save_changed(everything_changed=True)
@@ -358,8 +320,7 @@ class Broker:
     def close(self, now: int) -> None:
         """Release the directory, once `stop` and its works are done. Waits for the device."""
         try:
-            self.transactions.close(now)
-            self.delays.close()
+            self.services.call("close", now)
         finally:
             self.store.close(now)
 
@@ -368,15 +329,12 @@ class Broker:
     def _start(self, operation: Op[None], name: str) -> None:
         self._starts.append(Start(operation, name))
 
-    def _runtime_texts(self, now: int) -> dict[str, str]:
-        """More runtime information (28): transactions, batches, delays, the compiled twin, and faults if there are any."""
+    def _runtime_texts(self) -> dict[str, str]:
+        """Return what the broker itself adds to the runtime information (28): the compiled twin, refusals, and faults if any."""
         faults = [self.store.refusal, self.store.health.short]
         faults += [f"{path} is not saved: {reason}" for path, reason in sorted(self.tables.failed.items())]
         refused = sum(count for code, count in self.peers.refusals.items() if code != NOT_ONLINE)
         texts = {"nativeVersion": NATIVE or "", "requestsRefused": str(refused)}
-        texts |= self.transactions.pending.texts(now) | self.batches.listing.texts() | self.delays.texts()
-        if self.access is not None:
-            texts |= self.access.texts()
         if any(faults):
             texts["brokerFaults"] = "; ".join(dict.fromkeys(filter(None, faults)))
         return texts
@@ -387,16 +345,10 @@ class Broker:
             self.access.turn(now)
         if self.pending_replies.waiting:
             self.pending_replies.release(now)
-        holds = self.holds
-        if not holds.count and not self._notes_arrivals:
+        if self.holds.count:
+            self.pulls.arrived()
+        else:
             self.store.drop_arrivals()
-            return
-        for arrival in self.store.arrivals():
-            topic, queue_id, max_offset, _ = arrival
-            self.pulls.filters.arrived(self.store, arrival)
-            if holds.of_queue(topic, queue_id):
-                for hold in holds.arrived(topic, queue_id, max_offset, arrival.tag_codes):
-                    self._resume(hold)
 
     def _then_release(self, work: Work[Any]) -> Work[Any]:
         """The same work; when it is done, `_release` follows in the same turn."""
@@ -410,46 +362,16 @@ class Broker:
         return Work(work.run, done_and_released, work.inline, work.name)
 
     def _handle_pull(self, peer: Peer, data: bytes, frame: Frame, now: int) -> None:
-        _, start, body, _ = frame
-        fields = pull_header_json(data[start:body]) if self.access is None else None
-        if fields is None or fields[1] & 3 or peer.closing:  # an odd header, a reply, or one-way
+        if not self.pulls.read(peer, data, frame, now):
             self._handle_frame(peer, data, frame, now)
-            return
-        opaque, _, header = fields
-        try:
-            self.pulls.pull(peer, opaque, 0, header, now)
-        except Exception as exc:
-            self._refuse(peer, opaque, 0, refusal_of(exc, f"a pull of {peer.remote}"))
-
-    def _resume(self, hold: Hold) -> None:
-        try:
-            self.pulls.resume(hold)
-        except Exception as exc:
-            pull: Pull = hold.pull
-            self._refuse(pull.peer, pull.opaque, pull.serialization, refusal_of(exc, f"a held pull of {pull.peer.remote}"))
-
-    def _refuse(self, peer: Peer, opaque: int, serialization: int, error: BrokerError) -> None:
-        self.peers.refuse(peer, encode(reply_to(opaque, serialization, refused(error))), error.code)
 
     def _rules_changed(self, rebound: list[int], revoked: list[int]) -> None:
         """Close connections whose certificate is another account's, and end memberships and held pulls that are allowed no more."""
-        access = self.access
-        assert access is not None
         for peer in filter(None, map(self.peers.get, rebound)):
             self.peers.close(peer, "the account of its certificate changed")
         for number in revoked:
-            self.membership.lost(number)
-
-        def may_stay(hold: Hold) -> bool:
-            pull: Pull = hold.pull
-            try:
-                access.check_held(pull.account, pull.header.topic, pull.header.consumerGroup, pull.peer)
-            except AccessRefused as exc:
-                self._refuse(pull.peer, pull.opaque, pull.serialization, exc)
-                return False
-            return True
-
-        self.holds.refused(may_stay)
+            self.membership.lost(number, by_us=False)
+        self.pulls.rules_changed()
 
     def _handle_frame(self, peer: Peer, data: bytes, frame: Frame, now: int, refusal: Reply | None = None) -> None:
         """Answer a request by its handler, or with a refusal."""
@@ -501,9 +423,9 @@ class Broker:
     def _registered(self, reply: RegistrationReply) -> None:
         self.topics.set_ordered(set(reply.order_topics))
 
-    def _answer_saved(self, request: Request, reply: Reply) -> None:
-        if request.command.code in CREATE_TOPIC and self.registration.name_servers:
-            self._starts.append(Start(self._reply_once_registered(request, reply), "announce a topic"))
+    def _announce(self, request: Request, reply: Reply) -> None:
+        if self.registration.name_servers:
+            self._start(self._reply_once_registered(request, reply), "announce a topic")
         else:
             self.pending_replies.reply_now(request, reply)
 
@@ -517,12 +439,4 @@ class Broker:
         self._next_save_ms = min(self._next_save_ms, now + self.settings.save_offsets_ms)
         self.store.settings_changed(now)
         self.store.maintenance.settings_changed(now)
-        self.transactions.checks.settings_changed(now)
-        self.registration.settings_changed()
-
-    def _topic_deleted(self, topic: str) -> None:
-        self.pulls.filters.forget(topic)
-        self.stale_offsets.deleted(topic)
-        self.assignment.forget(topic=topic)
-        for hold in self.holds.of_topic(topic):
-            self._resume(hold)
+        self.services.call("settings_changed", now)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 from zlib import crc32
 
+from halfmoon.broker.service import Service
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.effects import Call, Op, Signal, Tell, gather, sleep, steady, wait
 from halfmoon.errors import BadHeader, BrokerError, HalfmoonError, NetworkError, broker_error
@@ -53,7 +54,7 @@ class RegistrationReply(NamedTuple):
     order_topics: dict[str, str]
 
 
-class Registration:
+class Registration(Service):
     """The registration of one broker with all its name servers.
 
     ``address`` and ``ha_address`` are where clients and slaves connect (``host:port``); ``topics`` returns the present table;
@@ -103,7 +104,7 @@ class Registration:
                 link.is_up, link.is_lost = False, True
                 link.wake.fire()
 
-    def settings_changed(self) -> None:
+    def settings_changed(self, now: int) -> None:
         """The interval may be another: the loops look at it again."""
         for link in self._links:
             link.wake.fire()

@@ -15,6 +15,7 @@ import msgspec
 from halfmoon.broker.consumers.clients import Member
 from halfmoon.broker.context import Context
 from halfmoon.broker.request import Handlers, Reply, Request
+from halfmoon.broker.service import Service
 from halfmoon.errors import BrokerError, CorruptRecord, ResponseCode, SystemBusy, UsageError
 from halfmoon.model import MessageQueue
 from halfmoon.wire.bodies import BadBody, ConsumerStatus, from_json, to_json
@@ -57,7 +58,7 @@ class _InProgress(msgspec.Struct, eq=False):
     """Whether ``answered`` is called also where the connection of who asked is lost."""
 
 
-class Relay:
+class Relay(Service):
     """The service that answers 223, 307 and 309."""
 
     def __init__(self, context: Context) -> None:
@@ -68,7 +69,7 @@ class Relay:
         self._opaque = self._bytes = 0
 
     def handlers(self) -> Handlers:
-        """Return what answers which request."""
+        """Return the handler of each request that it answers."""
         return {
             GetConsumerRunningInfo: self.running_info,
             ConsumeMessageDirectly: self.consume_directly,
@@ -193,7 +194,7 @@ class Relay:
         self._bytes -= waiting.size_bytes
         return waiting
 
-    def lost(self, peer: int) -> None:
+    def lost(self, peer: int, *, by_us: bool) -> None:
         """A connection was lost: its callers are told at once, its own requests are forgotten, but for those that outlive it."""
         for opaque, waiting in list(self._in_progress.items()):
             if waiting.asker == peer and not waiting.outlives:

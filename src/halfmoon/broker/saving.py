@@ -17,11 +17,14 @@ from halfmoon.errors import ServiceNotAvailable
 M = TypeVar("M", bound=Callable[..., Any])
 
 
-def saves(*paths: str) -> Callable[[M], M]:
-    """Declare the tables that a handler may change, so that it is refused while one of them cannot be saved."""
+def saves(*paths: str, announced: bool = False) -> Callable[[M], M]:
+    """Declare the tables that a handler may change, so that it is refused while one of them cannot be saved.
+
+    ``announced``: name servers learn of the change before the answer, so that the caller can use the topic at once.
+    """
 
     def declare(handler: M) -> M:
-        handler.saves = paths  # type: ignore[attr-defined]
+        handler.saves, handler.announced = paths, announced  # type: ignore[attr-defined]
         return handler
 
     return declare
@@ -37,11 +40,12 @@ def saved_later(why: str) -> Callable[[M], M]:
     return declare
 
 
-def after_save(handler: Handler, tables: Tables, replies: PendingReplies, answer: Callable[[Request, Reply], None]) -> Handler:
-    """Return a handler that has ``answer(request, reply)`` called once the tables that ``handler`` changed are saved."""
+def after_save(handler: Handler, tables: Tables, replies: PendingReplies, announce: Callable[[Request, Reply], None]) -> Handler:
+    """Return a handler that replies once the tables that ``handler`` changed are saved; ``announce`` replies where it says so."""
     if hasattr(handler, "saved_later"):
         return handler
     paths = getattr(handler, "saves", ())
+    answer = announce if getattr(handler, "announced", False) else replies.reply_now
 
     def handle(request: Request) -> Reply | None:
         tables.check(*paths)

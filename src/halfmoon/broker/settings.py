@@ -212,18 +212,8 @@ class BrokerSettings:
     property_filter: bool = setting(True, java="enablePropertyFilter", why="Consumers may filter by message properties with SQL92.")
     filter_bitmap: bool = setting(
         False, java="enableCalcFilterBitMap",
-        why="Evaluate SQL92 expressions when messages arrive: slower sends, for many readers of one costly expression.",
+        why="Remember which messages an SQL92 expression matched, for the next readers of the same one.",
     )  # fmt: skip
-    bloom_error_percent: int = setting(
-        20, java="maxErrorRateOfBloomFilter", low=1, high=99, why="Bloom filter: false-positive rate."
-    )
-    bloom_groups: int = setting(
-        32,
-        java="expectConsumerNumUseFilter",
-        low=1,
-        high=4096,
-        why="Bloom filter: number of groups of a topic for which that rate holds.",
-    )
     filter_support_retry: bool = setting(
         False, java="filterSupportRetry", why="Filter retries by the expression of their first topic."
     )

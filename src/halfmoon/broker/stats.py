@@ -13,6 +13,8 @@ from collections import deque
 from itertools import accumulate
 from typing import NamedTuple
 
+from halfmoon.broker.service import Service
+
 ITEMS_MAX = 40_000
 """Counters of all names together, each up to 1.2 KB; beyond the bound new ones are not counted."""
 
@@ -128,7 +130,7 @@ class Flow(NamedTuple):
     missed: int
 
 
-class Stats:
+class Stats(Service):
     """All counters of one broker, by name and key. Names are the original's: TOPIC_PUT_NUMS, GROUP_GET_SIZE and so on."""
 
     def __init__(self, cluster: str, now: int) -> None:
@@ -206,8 +208,15 @@ class Stats:
         item = self._items.get((name, self._cluster if key is None else key))
         return (0.0, 0.0, 0.0) if item is None else (item.rate(0).per_second, item.rate(1).per_second, item.rate(2).per_second)
 
-    def forget(self, *, topic: str | None = None, group: str | None = None) -> None:
-        """Drop the counters of a deleted topic or group."""
+    def topic_deleted(self, topic: str) -> None:
+        """Forget the counters of a topic that was deleted."""
+        self._forget(topic=topic)
+
+    def group_deleted(self, group: str) -> None:
+        """Forget the counters of a group that was deleted."""
+        self._forget(group=group)
+
+    def _forget(self, *, topic: str | None = None, group: str | None = None) -> None:
         self._cached.clear()
         self._latencies = {read: item for read, item in self._latencies.items() if read[1] != topic and read[2] != group}
         for name, key in list(self._items):

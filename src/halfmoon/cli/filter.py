@@ -126,7 +126,6 @@ def _facts(compiled: Filter) -> dict[str, Any]:
         "names": list(compiled.names),
         "steps": compiled.steps,
         "scans": compiled.scans,
-        "literals": [_literal(literal) for literal in compiled.literals],
         "constants": compiled.constants(),
     }
 
@@ -134,17 +133,11 @@ def _facts(compiled: Filter) -> dict[str, Any]:
 def _show(compiled: Filter) -> None:
     for depth, text in lines(compiled.tree):
         say("  " * depth + text)
-    literals = " or ".join(_literal(literal) for literal in compiled.literals)
     say()
     say(f"reads      {', '.join(compiled.names) or 'no property'}")
     say(f"cost       at most {compiled.steps:,} steps a message, of 0.1 to 0.2 microseconds where properties are short")
-    say(f"prefilter  {f'only messages that contain {literals} are evaluated' if literals else 'none: every message is evaluated'}")
     for constant in compiled.constants():
         say(f"warning    {constant}")
-
-
-def _literal(literal: bytes) -> str:
-    return literal.decode("utf-8", "replace").replace("\x01", "=", 1)
 
 
 def _groups(file: Path) -> Iterator[list[bytes]]:

@@ -53,11 +53,10 @@ class Operation(Generic[P, T]):
 
     def __init__(self, operation: Callable[Concatenate[AdminCore, P], Op[T]]) -> None:
         async def awaited(self: AsyncAdmin, *args: P.args, **kwargs: P.kwargs) -> T:
-            return await self._run(operation(self._core, *args, **kwargs))
+            return await self.run(operation(self.core, *args, **kwargs))
 
         def blocking(self: Admin, *args: P.args, **kwargs: P.kwargs) -> T:
-            client = self._client
-            return self._loop.call(client._run(operation(client._core, *args, **kwargs)))
+            return self.run(operation(self._client.core, *args, **kwargs))
 
         self._awaited, self._blocking = _described(awaited, operation), _described(blocking, operation)
 
@@ -171,7 +170,7 @@ class AsyncAdmin(Operations, AnonymousClient[AdminSettings]):
 
     def __init__(self, settings: AdminSettings | None = None, **values: Any) -> None:
         super().__init__(settings_of(AdminSettings, {**(values_of(settings) if settings else {}), **values}))
-        self._core = AdminCore(self._instance)
+        self.core = AdminCore(self.instance)
 
 
 class Admin(Operations, Blocking):

@@ -83,41 +83,40 @@ class AsyncProducer(Client[ProducerSettings]):
 
     _kind: type[ProducerSettings] = ProducerSettings
 
+    sender: Sender
+    """Sends as operations."""
+
     def __init__(self, settings: ProducerSettings | None = None, **values: Any) -> None:
         checked = settings_of(self._kind, {**(values_of(settings) if settings else {}), **values})
         check_group(checked.group, "DEFAULT_PRODUCER")
         super().__init__(checked)
         kind = LingeringSender if checked.linger_ms else Sender
-        self._sender = kind(checked, self._instance.routes, self._ids)
+        self.sender = kind(checked, self.instance.routes, self._ids)
         if checked.spans and INSTALLED:
-            add_spans(self._sender, checked.group)
-        self._requests = Requests(self._sender, self._instance)
-        self._instance.producer_group = self._sender.group
-        self._instance.on_asked[39] = answer_not_mine(self._sender.group)
-        self._tracer = Tracer(checked, self._instance, self._ids) if checked.trace else None
-        self._sender.tracer = self._tracer
+            add_spans(self.sender, checked.group)
+        self._requests = Requests(self.sender, self.instance)
+        self.instance.producer_group = self.sender.group
+        self.instance.on_asked[39] = answer_not_mine(self.sender.group)
+        self._tracer = Tracer(checked, self.instance, self._ids) if checked.trace else None
+        self.sender.tracer = self._tracer
         # What tracing, latencies and lingering remember belongs to the loop.
-        if self._tracer is None and not checked.latency_avoidance and not checked.linger_ms:
-            self.blocking_requests = frozenset((SendMessageV2, SendBatchMessage, EndTransaction))
+        self.sender.anywhere = self._tracer is None and not checked.latency_avoidance and not checked.linger_ms
+        self.blocking_requests = frozenset((SendMessageV2, SendBatchMessage, EndTransaction))
         self._pending = 0
 
     async def _begin(self, driver: Driver) -> None:
-        self._sender.running = True
-        for operation in self._instance.background_work():
+        self.sender.running = True
+        for operation in self.instance.background_work():
             driver.spawn(operation, f"producer {self.settings.group}")
         if self._tracer is not None:
             driver.spawn(self._tracer.keep_sending(), f"traces of producer {self.settings.group}")
 
     async def _finish(self, driver: Driver) -> None:
-        self._sender.running = False
-        await driver.run(self._sender.flush())
+        self.sender.running = False
+        await driver.run(self.sender.flush())
         if self._tracer is not None:
             await driver.run(self._tracer.flush())
-        await driver.run(self._instance.leave())
-
-    def _knows(self, message: object) -> bool:
-        topic = message.topic if isinstance(message, Message) else None
-        return isinstance(topic, str) and self._instance.routes.ready(self._instance.wire(topic)) is not None
+        await driver.run(self.instance.leave())
 
     async def send(
         self,
@@ -144,7 +143,9 @@ class AsyncProducer(Client[ProducerSettings]):
         """
         if (begun := self._begun(message, queue, selector, key, timeout_ms)) is not None:
             return await self._ended(*begun)
-        return await self._run(self._sender.send(message, queue=queue, selector=selector, key=key, timeout_ms=timeout_ms))
+        return await self.run(
+            self.sender.placed(self.sender.send(message, queue=queue, selector=selector, key=key, timeout_ms=timeout_ms))
+        )
 
     def send_async(
         self,
@@ -179,20 +180,20 @@ class AsyncProducer(Client[ProducerSettings]):
     ) -> SendResult:
         if (begun := self._begun(message, queue, selector, key, timeout_ms)) is not None:
             return await self._ended(*begun, asynchronous=True)
-        return await self._run(self._sender.send_async(message, queue=queue, selector=selector, key=key, timeout_ms=timeout_ms))
+        return await self.run(self.sender.send_async(message, queue=queue, selector=selector, key=key, timeout_ms=timeout_ms))
 
     def _begun(
         self, message: Message, queue: MessageQueue | None, selector: Selector | None, key: Any, timeout_ms: int | None
     ) -> tuple[FirstAttempt, asyncio.Future[Command] | None] | None:
         """Begin to send a message whose route is known; None: nothing was done. The future is None where the socket must be waited
         for. Raises as `send`."""
-        connections = self._running().connections
+        connections = self.running().connections
         self._check_loop()
-        born_ms = self._clock.now()
-        first = self._sender.first(message, queue, selector, key, timeout_ms, self._clock.steady(), born_ms)
+        born_ms = self.clock.now()
+        first = self.sender.first(message, queue, selector, key, timeout_ms, self.clock.steady(), born_ms)
         if first is None:
             return None
-        header = self._sender.header(first.outgoing, first.queue, born_ms)
+        header = self.sender.header(first.outgoing, first.queue, born_ms)
         return first, connections.begin(first.address, header, first.outgoing.body, first.budget_ms)
 
     async def _ended(self, first: FirstAttempt, reply: asyncio.Future[Command] | None, *, asynchronous: bool = False) -> SendResult:
@@ -200,31 +201,31 @@ class AsyncProducer(Client[ProducerSettings]):
         error = None
         if reply is not None:
             try:
-                return self._sender.result(await reply, first.outgoing, first.queue, first.address)
+                return self.sender.result(await reply, first.outgoing, first.queue, first.address)
             except (NetworkError, BrokerError) as exc:
                 error = exc
-        return await self._run(self._sender.continue_send(first, error, asynchronous=asynchronous))
+        return await self.run(self.sender.continue_send(first, error, asynchronous=asynchronous))
 
     async def _then_tell(self, callback: Callback, *chosen: Any) -> SendResult:
         try:
             result = await self._send_async(*chosen)
         except Exception as exc:
-            await self._run(run(callback, None, exc))
+            await self.run(run(callback, None, exc))
             raise
-        await self._run(run(callback, result, None))
+        await self.run(run(callback, result, None))
         return result
 
     async def send_oneway(
         self, message: Message, *, queue: MessageQueue | None = None, selector: Selector | None = None, key: Any = None
     ) -> None:
         """Hand a message to the network without waiting for a reply: fast, but the message is lost silently if anything fails."""
-        await self._run(self._sender.send_oneway(message, queue=queue, selector=selector, key=key))
+        await self.run(self.sender.send_oneway(message, queue=queue, selector=selector, key=key))
 
     async def send_batch(
         self, messages: Sequence[Message], *, queue: MessageQueue | None = None, timeout_ms: int | None = None
     ) -> SendResult:
         """Send messages of one topic as one request, at most ``body_bytes_max`` bytes together, to one queue."""
-        return await self._run(self._sender.send_batch(messages, queue=queue, timeout_ms=timeout_ms))
+        return await self.run(self.sender.placed(self.sender.send_batch(messages, queue=queue, timeout_ms=timeout_ms)))
 
     async def request(
         self,
@@ -240,14 +241,14 @@ class AsyncProducer(Client[ProducerSettings]):
         The reply has no offsets and no id of the broker. Raises RequestTimeout when the message was sent and no reply came,
         TooManyRequests when too many wait for theirs, and what `send` raises.
         """
-        return await self._run(self._requests.request(message, queue=queue, selector=selector, key=key, timeout_ms=timeout_ms))
+        return await self.run(self._requests.request(message, queue=queue, selector=selector, key=key, timeout_ms=timeout_ms))
 
     async def reply(self, request: StoredMessage, body: bytes, *, timeout_ms: int | None = None) -> SendResult:
         """Reply to a message that was sent by `request` (Java's, too); its asker has the reply when this returns.
 
         Raises UsageError if it is no request, and what `send` raises: SendFailed with code 1 if the asker is gone.
         """
-        return await self._run(self._requests.reply(request, body, timeout_ms))
+        return await self.run(self._requests.reply(request, body, timeout_ms))
 
     async def recall(self, topic: str, recall_handle: str) -> str:
         """Cancel a message that waits for a point in time, by the handle of its `SendResult`; return its id.
@@ -257,25 +258,25 @@ class AsyncProducer(Client[ProducerSettings]):
             IllegalOperation: it is delivered, cancelled or unknown (code 604).
             BrokerError: the broker refuses, or knows no recall (code 3).
         """
-        return await self._run(recall(self._sender, topic, recall_handle))
+        return await self.run(recall(self.sender, topic, recall_handle))
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """Return the queues that messages of a topic may go to."""
-        return await self._run(self._sender.queues(topic))
+        return await self.run(self.sender.queues(topic))
 
 
 class GroupClient(Client[C]):
     """The life of a consumer, as its core says."""
 
-    _core: GroupMember
+    core: GroupMember
 
     async def _begin(self, driver: Driver) -> None:
-        await driver.run(self._core.start())
-        for operation in self._core.background_work():
+        await driver.run(self.core.start())
+        for operation in self.core.background_work():
             driver.spawn(operation, f"consumer {self.settings.group}")
 
     async def _finish(self, driver: Driver) -> None:
-        await driver.run(self._core.stop())
+        await driver.run(self.core.stop())
 
 
 class AsyncPushConsumer(GroupClient[PushSettings]):
@@ -298,13 +299,13 @@ class AsyncPushConsumer(GroupClient[PushSettings]):
     are delivered again after ``suspend_queue_ms``, and those behind them wait.
     """
 
-    _core: PushConsumerCore
+    core: PushConsumerCore
 
     def __init__(self, settings: PushSettings | None = None, *, allocate: Strategy | None = None, **values: Any) -> None:
         checked = settings_of(PushSettings, {**(values_of(settings) if settings else {}), **values})
         check_group(checked.group, "DEFAULT_CONSUMER")
         super().__init__(checked, stable_id=checked.model is MessageModel.BROADCASTING, threads=checked.threads)
-        self._core = push_core(checked, self._instance, _offsets(checked, self._instance), self._ids, allocate)
+        self.core = push_core(checked, self.instance, _offsets(checked, self.instance), self._ids, allocate)
 
     def subscribe(self, topic: str, expression: str = "*", expression_type: str = "TAG", *, sql: str | None = None) -> None:
         """Subscribe to a topic: all messages (``*``), those with one of some tags (``A || B``), or those whose properties match an
@@ -312,29 +313,29 @@ class AsyncPushConsumer(GroupClient[PushSettings]):
 
         A broker that refuses the expression does so when the consumer starts: SubscriptionParseFailed names the place and a remedy.
         """
-        self._core.subscribe(topic, expression, expression_type, sql=sql, version=self._clock.now())
+        self.core.subscribe(topic, expression, expression_type, sql=sql, version=self.clock.now())
 
     def unsubscribe(self, topic: str) -> None:
         """Want no more messages of a topic."""
-        self._core.unsubscribe(topic)
+        self.core.unsubscribe(topic)
 
     def on_message(self, listener: Callable[..., Any]) -> Callable[..., Any]:
         """Set the listener; may be used as a decorator."""
         spans = self.settings.spans and INSTALLED
-        self._core.on_message(listener_with_spans(listener, self.settings.group) if spans else listener)
+        self.core.on_message(listener_with_spans(listener, self.settings.group) if spans else listener)
         return listener
 
     def suspend(self) -> None:
         """Pull nothing until `resume`; messages already pulled are still handed to the listener."""
-        self._core.paused = True
+        self.core.paused = True
 
     def resume(self) -> None:
         """Pull again after `suspend`."""
-        self._core.paused = False
+        self.core.paused = False
 
     def assignment(self) -> list[MessageQueue]:
         """Return the queues assigned to this consumer, those of redeliveries included."""
-        return sorted(self._core.user_queue(queue) for queue in self._core.held)
+        return sorted(self.core.user_queue(queue) for queue in self.core.held)
 
 
 class AsyncPullConsumer(GroupClient[PullSettings]):
@@ -355,41 +356,41 @@ class AsyncPullConsumer(GroupClient[PullSettings]):
     again, unless `commit` was called. Let one task at a time poll: a poll confirms what other tasks were given, too.
     """
 
-    _core: PullConsumerCore
+    core: PullConsumerCore
 
     def __init__(self, settings: PullSettings | None = None, *, allocate: Strategy | None = None, **values: Any) -> None:
         checked = settings_of(PullSettings, {**(values_of(settings) if settings else {}), **values})
         check_group(checked.group, "DEFAULT_CONSUMER")
         super().__init__(checked, stable_id=checked.model is MessageModel.BROADCASTING)
-        self._core = PullConsumerCore(checked, self._instance, _offsets(checked, self._instance), allocate, RLock())
+        self.core = PullConsumerCore(checked, self.instance, _offsets(checked, self.instance), allocate, RLock())
 
     def subscribe(self, topic: str, expression: str = "*", expression_type: str = "TAG", *, sql: str | None = None) -> None:
         """Subscribe to a topic whose queues the group shares, filtered by tags or an SQL92 expression. Excludes `assign`."""
-        self._core.subscribe(topic, expression, expression_type, sql=sql, version=self._clock.now())
+        self.core.subscribe(topic, expression, expression_type, sql=sql, version=self.clock.now())
 
     def unsubscribe(self, topic: str) -> None:
         """Want no more messages of a topic."""
-        self._core.unsubscribe(topic)
+        self.core.unsubscribe(topic)
 
     async def assign(self, queues: Collection[MessageQueue], expression: str = "*", *, sql: str | None = None) -> None:
         """Consume exactly these queues, filtered by tags or an SQL92 expression. Excludes `subscribe`."""
-        operation = self._core.assign(queues, expression, sql=sql)
-        if self._state == "new":
+        operation = self.core.assign(queues, expression, sql=sql)
+        if self.state == "new":
             at_once(operation)
         else:
-            await self._run(operation)
+            await self.run(operation)
 
     def assignment(self) -> list[MessageQueue]:
         """Return the queues assigned to this consumer."""
-        return self._core.assignment()
+        return self.core.assignment()
 
     def position(self, queue: MessageQueue) -> int:
         """Return the offset behind what `poll` returned of an assigned queue, and behind what the filter left out there."""
-        return self._core.position(queue)
+        return self.core.position(queue)
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """Return all queues of a topic."""
-        return await self._run(self._core.queues(topic))
+        return await self.run(self.core.queues(topic))
 
     async def on_queues_changed(self, topic: str, listener: Callable[[str, list[MessageQueue]], Any]) -> None:
         """Call ``listener(topic, queues)`` whenever the queues of a topic change: a broker came or went, a topic got more queues.
@@ -397,11 +398,11 @@ class AsyncPullConsumer(GroupClient[PullSettings]):
         They are checked every ``queues_check_ms``. A plain function runs in a thread. For consumers that `assign`; to those that
         `subscribe` the group assigns new queues by itself.
         """
-        operation = self._core.on_queues_changed(topic, listener)
-        if self._state == "new":
+        operation = self.core.on_queues_changed(topic, listener)
+        if self.state == "new":
             at_once(operation)
         else:
-            await self._run(operation)
+            await self.run(operation)
 
     async def poll(self, timeout_ms: int | None = None) -> list[StoredMessage]:
         """Return the next messages, at most ``batch_max``, or an empty list when none came in time.
@@ -410,7 +411,9 @@ class AsyncPullConsumer(GroupClient[PullSettings]):
         nothing: its messages come with the next one.
         """
         self._check_loop()
-        return (self._taken() or await self._hand_out(timeout_ms)).messages
+        if (taken := self._taken()) is None:
+            taken = await self.run(self.core.hand_out(timeout_ms))
+        return taken.messages
 
     async def commit(self, offsets: Mapping[MessageQueue, int] | None = None, *, persist: bool = True) -> None:
         """Confirm and commit what `poll` and the iteration returned, or commit these offsets (each the next one to read).
@@ -418,11 +421,11 @@ class AsyncPullConsumer(GroupClient[PullSettings]):
         Offsets of a queue that is not assigned (any more) raise UsageError, and none is committed; without offsets, what was
         returned from such a queue is left to its new owner, which gets it again.
         """
-        await self._run(self._core.commit(offsets, persist=persist))
+        await self.run(self.core.commit(offsets, persist=persist))
 
     async def committed(self, queue: MessageQueue) -> int:
         """Return the committed offset of a queue, -1 for none. Where a new group began counts as committed."""
-        return await self._run(self._core.committed(queue))
+        return await self.run(self.core.committed(queue))
 
     async def seek(self, queue: MessageQueue, offset: int) -> None:
         """Continue an assigned queue at an offset. Raises OffsetIllegal when the broker has no such offset.
@@ -430,59 +433,52 @@ class AsyncPullConsumer(GroupClient[PullSettings]):
         Nothing of the queue that was fetched before comes after this, also not within an iteration. What lies before the offset
         counts as consumed from now on, and what lies behind it as not consumed.
         """
-        await self._run(self._core.seek(queue, offset))
+        await self.run(self.core.seek(queue, offset))
 
     async def seek_to_begin(self, queue: MessageQueue) -> None:
         """Continue an assigned queue at its oldest message."""
-        await self._run(self._core.seek_to_begin(queue))
+        await self.run(self.core.seek_to_begin(queue))
 
     async def seek_to_end(self, queue: MessageQueue) -> None:
         """Continue an assigned queue behind its newest message."""
-        await self._run(self._core.seek_to_end(queue))
+        await self.run(self.core.seek_to_end(queue))
 
     async def offset_for_timestamp(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """Return the offset of the message stored at or near a time, ms since the epoch."""
-        return await self._run(self._core.offset_for_timestamp(queue, timestamp_ms))
+        return await self.run(self.core.offset_for_timestamp(queue, timestamp_ms))
 
     def pause(self, queues: Collection[MessageQueue]) -> None:
         """Pull and return nothing from these queues until `resume`."""
-        self._core.pause(queues)
+        self.core.pause(queues)
 
     def resume(self, queues: Collection[MessageQueue]) -> None:
         """Pull these queues again."""
-        self._core.resume(queues)
+        self.core.resume(queues)
 
     def __aiter__(self) -> AsyncIterator[StoredMessage]:
-        self._running()
+        self.running()
         return self
 
     async def __anext__(self) -> StoredMessage:
         self._check_loop()
-        return (self._taken(1) or await self._hand_out_next()).messages[0]
-
-    async def _hand_out(self, timeout_ms: int | None) -> HandedOut:
-        return await self._run(self._core.hand_out(timeout_ms))
-
-    def _take(self, place: list[HandedOut | None], count_max: int | None = None) -> None:
-        self._core.take(self._clock.steady(), place, count_max)
-
-    def _take_next(self, place: list[HandedOut | None]) -> None:
-        self._take(place, 1)
+        return (self._taken(1) or await handed_next(self)).messages[0]
 
     def _taken(self, count_max: int | None = None) -> HandedOut | None:
         place: list[HandedOut | None] = [None]
-        self._take(place, count_max)
+        self.core.take(self.clock.steady(), place, count_max)
         return place[0]
 
-    async def _hand_out_next(self) -> HandedOut:
-        while self._state == "running":
-            try:
-                handed = await self._run(self._core.hand_out(count_max=1))
-            except NotRunning:
-                break
-            if handed.messages:
-                return handed
-        raise StopAsyncIteration
+
+async def handed_next(consumer: AsyncPullConsumer) -> HandedOut:
+    """Return the next message of an iteration. Raises StopAsyncIteration when the consumer is closed."""
+    while consumer.state == "running":
+        try:
+            handed = await consumer.run(consumer.core.hand_out(count_max=1))
+        except NotRunning:
+            break
+        if handed.messages:
+            return handed
+    raise StopAsyncIteration
 
 
 def _offsets(settings: ConsumerSettings, instance: Instance) -> RemoteOffsets | LocalOffsets:

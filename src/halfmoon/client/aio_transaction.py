@@ -1,14 +1,19 @@
-"""Transactional producers on asyncio. Thin, as `halfmoon.client.aio`; `halfmoon.client.sync_transaction` is the blocking twin."""
+"""Transactional producers on asyncio. Thin, as `halfmoon.client.aio`.
+
+`halfmoon.client.sync_transaction` is generated from this file by ``tools/generate_sync.py``, line by line: what a method calls here
+has its like there, with the same name.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Self
 
 from halfmoon.client.aio import AsyncProducer
-from halfmoon.client.core.produce.transaction import StoredHalf, Transactions
+from halfmoon.client.core.produce.transaction import UNSURE, Limits, OpenHalf, Transactions
 from halfmoon.client.core.produce.transaction_check import CheckFunction, LocalTransaction, TransactionListener
 from halfmoon.client.lifecycle import values_of
 from halfmoon.client.settings import ProducerSettings, TransactionSettings, settings_of
@@ -19,11 +24,6 @@ from halfmoon.model import LocalTransactionState, Message, SendResult, Transacti
 from halfmoon.runtime.drivers.asyncio_driver import Driver
 
 __all__ = ["AsyncHalf", "AsyncTransactionProducer", "TransactionListener", "TransactionSettings"]
-
-T = TypeVar("T")
-
-UNSURE: tuple[type[BaseException], ...] = (TimeoutError, ConnectionError)
-"""Errors after which it is unknown whether a database committed: the half message is then left to the broker's check."""
 
 
 class AsyncTransactionProducer(AsyncProducer):
@@ -51,6 +51,9 @@ class AsyncTransactionProducer(AsyncProducer):
 
     _kind = TransactionSettings
 
+    transactions: Transactions
+    """Both phases as operations."""
+
     def __init__(
         self,
         settings: ProducerSettings | None = None,
@@ -64,27 +67,17 @@ class AsyncTransactionProducer(AsyncProducer):
         for name in ("execute", "check") if listener is not None else ():
             if not callable(getattr(listener, name, None)):
                 raise UsageError(f"a listener has the methods execute and check; {listener!r} has no {name}")
-        self._core = Transactions(checked, self._sender, self._instance, listener, check)
+        self.transactions = Transactions(checked, self.sender, self.instance, listener, check)
         if checked.spans and INSTALLED:
-            add_spans(self._core, checked.group)
+            add_spans(self.transactions, checked.group)
 
     async def _begin(self, driver: Driver) -> None:
         await super()._begin(driver)
-        driver.spawn(self._core.meet_brokers(), f"producer {self.settings.group}")
-
-    async def _conclude(self, operation: Op[T]) -> T:
-        """Run a second phase, also when closed meanwhile: it then fails inside, and is logged like any other failure."""
-        assert self._driver is not None
-        return await self._driver.run(operation)
-
-    def _spawn(self, operation: Op[None]) -> None:
-        """Run a second phase beside everything else."""
-        assert self._driver is not None
-        self._driver.spawn(operation, "second phase")
+        driver.spawn(self.transactions.meet_brokers(), f"producer {self.settings.group}")
 
     def new_id(self) -> str:
         """Return a new id for a message (`Message.msg_id`), as sending makes them. May be called from any thread."""
-        return self._ids.next(time.time_ns() // 1_000_000)
+        return self.sender.ids.next(time.time_ns() // 1_000_000)
 
     def on_check(self, topic: str = "*", function: CheckFunction | None = None) -> Callable[..., Any]:
         """Answer checks of a topic's half messages by ``function(message)``; may be used as a decorator.
@@ -94,11 +87,11 @@ class AsyncTransactionProducer(AsyncProducer):
         UNKNOWN, and the broker asks again. A plain function runs in a thread.
         """
         if function is not None:
-            self._core.checkers.add(topic, function)
+            self.transactions.checkers.add(topic, function)
             return function
 
         def decorate(decorated: CheckFunction) -> CheckFunction:
-            self._core.checkers.add(topic, decorated)
+            self.transactions.checkers.add(topic, decorated)
             return decorated
 
         return decorate
@@ -126,7 +119,7 @@ class AsyncTransactionProducer(AsyncProducer):
             NoRoute, BrokerError, SendFailed, TooManyRequests: as `send`; the local transaction did not run.
             asyncio.CancelledError: cancelled; when the local transaction had begun, its outcome is left to the check-back.
         """
-        return await self._run(self._core.send(message, arg, executor, check_after_s=check_after_s, timeout_ms=timeout_ms))
+        return await self.run(self.transactions.send(message, arg, executor, check_after_s=check_after_s, timeout_ms=timeout_ms))
 
     def half(
         self,
@@ -147,11 +140,8 @@ class AsyncTransactionProducer(AsyncProducer):
 
         Raises UsageError when nobody could answer a check; nothing was sent.
         """
-        if check is not None:
-            self._core.checkers.add(message.topic, check)
-        if self._core.checkers.find(message.topic) is None:
-            raise UsageError(f"nobody could answer a broker's check: set one for topic {message.topic!r} (on_check or check=)")
-        return AsyncHalf(self, message, unsure, check_after_s, timeout_ms)
+        limits = Limits(check_after_s=check_after_s, timeout_ms=timeout_ms)
+        return AsyncHalf(self, self.transactions.half(message, check=check, unsure=unsure, **limits))
 
     async def prepare(self, message: Message, *, check_after_s: int | None = None, timeout_ms: int | None = None) -> AsyncHalf:
         """Store a half message and return it, to be decided later and elsewhere: `half` without its block.
@@ -161,6 +151,12 @@ class AsyncTransactionProducer(AsyncProducer):
         """
         return await self.half(message, check_after_s=check_after_s, timeout_ms=timeout_ms).__aenter__()
 
+    def prepare_async(
+        self, message: Message, *, check_after_s: int | None = None, timeout_ms: int | None = None
+    ) -> asyncio.Future[AsyncHalf]:
+        """Begin what `prepare` does and return at once; the future gives the half message."""
+        return self.submit(self.half(message, check_after_s=check_after_s, timeout_ms=timeout_ms).entering())
+
 
 class AsyncHalf:
     """One half message and the block that decides on it; made by `AsyncTransactionProducer.half`.
@@ -168,106 +164,57 @@ class AsyncHalf:
     At most one decision is sent: by `commit` or `rollback` inside the block, or by its end; none after `leave`.
     """
 
-    def __init__(
-        self,
-        producer: AsyncTransactionProducer,
-        message: Message,
-        unsure: tuple[type[BaseException], ...],
-        check_after_s: int | None,
-        timeout_ms: int | None,
-    ) -> None:
-        self._producer = producer
-        self._core = producer._core
-        self._message = message
-        self._unsure = unsure
-        self._limits = {"check_after_s": check_after_s, "timeout_ms": timeout_ms}
-        self._stored: StoredHalf | None = None
-        self._open = False
-        self._entered = False
+    def __init__(self, producer: AsyncTransactionProducer, half: OpenHalf) -> None:
+        self._producer, self._half = producer, half
 
-    async def __aenter__(self) -> AsyncHalf:
+    async def __aenter__(self) -> Self:
         """Store the message.
 
         Raises what `send` raises, and HalfRolledBack when a promise of the broker was not kept; the block does not run then.
         """
-        self._producer._check_loop()
-        self._stored_as(await self._producer._run(self._storing()))
-        return self
+        return await self._producer.run(self.entering())
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._open:
-            self._producer._check_loop()
-        if (state := self._verdict(error)) is not None:
-            await self._producer._conclude(self._deciding(state, error))
+        if (state := self._half.verdict(error)) is not None:
+            await self._producer.conclude(self._half.decide(state, error if isinstance(error, Exception) else None))
 
     async def commit(self) -> None:
         """Deliver the message; the end of the block sends nothing more. Raises UsageError when it was decided before."""
-        self._producer._check_loop()
-        await self._producer._conclude(self._deciding(LocalTransactionState.COMMIT))
+        await self._producer.conclude(self._half.decide(LocalTransactionState.COMMIT))
 
     async def rollback(self) -> None:
         """Discard the message; the end of the block sends nothing more. Raises UsageError when it was decided before."""
-        self._producer._check_loop()
-        await self._producer._conclude(self._deciding(LocalTransactionState.ROLLBACK))
-
-    def leave(self) -> None:
-        """Send nothing because the outcome is unknown: the broker's check decides. Raises UsageError when it was decided."""
-        self._core.leave(self._close())
+        await self._producer.conclude(self._half.decide(LocalTransactionState.ROLLBACK))
 
     def decide(self, *, commit: bool) -> None:
-        """Commit or roll back without waiting for the network, from the event loop; what fails is logged, and the broker asks.
+        """Commit or roll back without waiting for the network; what fails is logged, and the broker asks.
 
         Raises UsageError when it was decided.
         """
-        self._producer._check_loop()
-        self._producer._spawn(self._deciding(LocalTransactionState.COMMIT if commit else LocalTransactionState.ROLLBACK))
+        self._producer.post(self._half.decide(LocalTransactionState.COMMIT if commit else LocalTransactionState.ROLLBACK))
 
-    # ------------------------------------------------------------ shared with the blocking twin
+    def leave(self) -> None:
+        """Send nothing because the outcome is unknown: the broker's check decides. Raises UsageError when it was decided."""
+        self._half.leave()
 
-    def _storing(self) -> Op[StoredHalf]:
-        if self._entered:
-            raise UsageError("a half message is sent once: make another with half()")
-        self._entered = True
-        return self._core.store_safe(self._message, **self._limits)
-
-    def _stored_as(self, stored: StoredHalf) -> None:
-        self._stored, self._open = stored, True
-
-    def _verdict(self, error: BaseException | None) -> LocalTransactionState | None:
-        """Return what the end of the block decides; None: nothing, because it is decided, or left to the check-back now."""
-        if not self._open:
-            return None
-        if error is None:
-            return LocalTransactionState.COMMIT
-        if isinstance(error, Exception) and not isinstance(error, self._unsure):
-            return LocalTransactionState.ROLLBACK
-        self.leave()
-        return None
-
-    def _deciding(self, state: LocalTransactionState, error: BaseException | None = None) -> Op[None]:
-        return self._core.decide(self._close(), state, error if isinstance(error, Exception) else None)
-
-    def _close(self) -> StoredHalf:
-        if not self._open or self._stored is None:
-            raise UsageError("this half message was decided, or its block has not begun")
-        self._open = False
-        return self._stored
+    def entering(self) -> Op[Self]:
+        """Return the operation that stores the message, as entering the block does."""
+        yield from self._half.store_safe()
+        return self
 
     @property
     def result(self) -> SendResult:
         """Where the half message went."""
-        if self._stored is None:
-            raise UsageError("the half message is not stored: enter the block first")
-        return self._stored.result
+        return self._half.result
 
     @property
     def transaction_id(self) -> str:
         """What a check will know the transaction by; write it into the database, in the transaction itself."""
-        return self.result.msg_id
+        return self._half.message_id
 
     @property
     def message_id(self) -> str:
         """The message's id, which consumers see."""
-        return self.result.msg_id
+        return self._half.message_id

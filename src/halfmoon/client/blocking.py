@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from concurrent.futures import Future
 from typing import Any, Self, TypeVar
 
 from halfmoon.client.lifecycle import Client
@@ -25,7 +26,7 @@ class Blocking:
     def __init__(self, client: Client[Any], loop: BackgroundLoop) -> None:
         self._client = client
         self._loop = loop
-        self._blocking_driver: BlockingDriver | None = None
+        self._driver: BlockingDriver | None = None
 
     @property
     def settings(self) -> Any:
@@ -41,21 +42,26 @@ class Blocking:
         """Connect: find routes, register with the brokers, start background work. A client starts once."""
         client = self._client
         self._loop.call(client.start())
-        if client.blocking_requests and client._driver is not None:
-            connections = BlockingConnections(
-                serialization=client._driver.connections.serialization,
-                signs=client.signs,
-                tls=client.tls,
-                reconnected=lambda address: self._loop.soon(client._instance.connected, address),
-            )
-            self._blocking_driver = BlockingDriver(connections, self._loop, client._driver, client.blocking_requests)
+        connections = BlockingConnections(
+            serialization=client.serialization,
+            signs=client.signs,
+            tls=client.tls,
+            reconnected=lambda address: self._loop.soon(client.instance.connected, address),
+        )
+        self._driver = BlockingDriver(connections, self._loop, client.running(), client.blocking_requests)
 
     def close(self) -> None:
         """Finish what is in flight, unregister from the brokers, close all connections. Closing again does nothing."""
-        driver, self._blocking_driver = self._blocking_driver, None
-        if driver is not None:
-            driver.close()
+        if self._driver is not None:
+            self._driver.close()
         self._loop.call(self._client.close())
+
+    def run(self, operation: Op[T]) -> T:
+        """Run an operation of the client (`halfmoon.effects`), on the event loop of blocking clients; return its result.
+
+        Raises NotRunning, and what the operation raises.
+        """
+        return self._loop.call(self._client.run(operation))
 
     def close_soon(self) -> None:
         """Close without waiting, from any thread, also from a finalizer: takes no lock. Sends that are under way fail."""
@@ -67,20 +73,36 @@ class Blocking:
         _closings.add(closing)  # a loop holds its tasks weakly
         closing.add_done_callback(_closings.discard)
 
-    def _here(self, operation: Op[T], message: object) -> T:
-        """Run the operation that sends a message in the calling thread, as far as it goes there.
-
-        It runs on the loop where this client sends nothing from there, and when the message's route is not known: whoever asks for
-        one shares the answer with others that wait for it, and that is for one thread only.
-        """
-        driver, client = self._blocking_driver, self._client
-        if driver is None or not client._knows(message):
-            return self._loop.call(client._run(operation))
-        return driver.run(operation)
-
     def __enter__(self) -> Self:
         self.start()
         return self
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+class BlockingSender(Blocking):
+    """A client whose operations run in the thread that asks, as far as they go there: the user's code among them does."""
+
+    def run(self, operation: Op[T]) -> T:
+        """Run an operation of the client (`halfmoon.effects`) in the calling thread; return its result.
+
+        Whatever needs an event loop runs on that of blocking clients. Raises NotRunning, UsageError in a coroutine of that loop and
+        in a forked child, and what the operation raises.
+        """
+        self._client.running()
+        return self.conclude(operation)
+
+    def conclude(self, operation: Op[T]) -> T:
+        """Run an operation as `run`, also when the client is closed meanwhile: what it asks for fails then."""
+        assert self._driver is not None
+        return self._driver.run(operation)
+
+    def post(self, operation: Op[None]) -> None:
+        """Run an operation as `conclude` as far as it goes without waiting for anything, and the rest beside everything else."""
+        assert self._driver is not None
+        self._driver.post(operation)
+
+    def submit(self, operation: Op[T]) -> Future[T]:
+        """Begin an operation on the event loop of blocking clients and return at once; the future gives its result."""
+        return self._loop.submit(lambda: asyncio.ensure_future(self._client.run(operation)))

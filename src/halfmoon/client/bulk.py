@@ -1,60 +1,47 @@
-"""The blocking client that sends what is encoded already, several requests at a time: for jobs of many processes.
-
-Written by hand; it is an `AsyncProducer` on the background loop, without check-backs.
-"""
+"""Producer that sends what is encoded already, several requests at a time: for jobs of many processes."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
-from halfmoon.client.aio import AsyncProducer
 from halfmoon.client.anonymous import of_process
-from halfmoon.client.blocking import Blocking
 from halfmoon.client.core.masters import queues
 from halfmoon.client.core.names import check_topic, wrap
 from halfmoon.client.core.produce.bulk import Encoded, deliver
 from halfmoon.client.settings import ProducerSettings, settings_of
+from halfmoon.client.sync import Producer
 from halfmoon.model import MessageQueue, SendResult
-from halfmoon.runtime.drivers.threads import background
 
 __all__ = ["BulkProducer", "Encoded", "bulk"]
 
 
-class BulkProducer(Blocking):
-    """Sends bodies of batches. Settings are those of `ProducerSettings`, by keyword; safe to use from many threads.
+class BulkProducer(Producer):
+    """Sends bodies of batches, too. Settings are those of `ProducerSettings`, by keyword; safe to use from many threads.
 
     ::
 
         with BulkProducer(group="P_jobs", nameserver="127.0.0.1:9876") as producer:
-            future = producer.submit(Encoded("orders", encode_batch(items)), producer.queues("orders"))
+            future = producer.send_encoded(Encoded("orders", encode_batch(items)), producer.queues("orders"))
             future.result()
     """
 
-    _client: AsyncProducer
-
-    def __init__(self, settings: ProducerSettings | None = None, **values: Any) -> None:
-        loop = background()
-        super().__init__(loop.plain(AsyncProducer, settings, **values), loop)
-
     def queues(self, topic: str) -> list[MessageQueue]:
         """Return the queues that messages of a topic may go to, as `halfmoon.client.core.masters.queues`."""
-        client, sender = self._client, self._client._sender
         check_topic(topic)
-        asked = partial(sender.publish_info, wrap(topic, client.settings.namespace))
-        return self._loop.call(client._run(queues(sender.routes.name_servers, topic, asked, client.settings.retries_max)))
+        sender, settings = self.sender, self.settings
+        asked = partial(sender.publish_info, wrap(topic, settings.namespace))
+        return self.submit(queues(sender.routes.name_servers, topic, asked, settings.retries_max)).result()
 
-    def submit(self, encoded: Encoded, queues: Sequence[MessageQueue]) -> Future[SendResult]:
+    def send_encoded(self, encoded: Encoded, queues: Sequence[MessageQueue]) -> Future[SendResult]:
         """Begin to send and return at once; the future says where it went, or raises as `client.core.produce.bulk.deliver`.
 
         The caller bounds how many are under way.
         """
-        client, settings = self._client, self._client.settings
-        operation = deliver(client._sender, encoded, queues, settings.retries_max, settings.send_timeout_ms)
-        return self._loop.submit(lambda: asyncio.ensure_future(client._run(operation)))
+        settings = self.settings
+        return self.submit(deliver(self.sender, encoded, queues, settings.retries_max, settings.send_timeout_ms))
 
 
 def bulk(**values: Any) -> BulkProducer:

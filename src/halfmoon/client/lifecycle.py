@@ -64,14 +64,14 @@ class Client(Generic[S]):
         ip = local_ip(settings.nameserver.split(";")[0] or None)
         process = f"{os.getpid()}#{time.monotonic_ns() + random.SystemRandom().randrange(1000)}"
         self.client_id = client_id(ip, settings, process, stable=stable_id)
-        self._instance = Instance(settings, self.client_id, random.Random())
-        self._instance.stacks = stacks
+        self.instance = Instance(settings, self.client_id, random.Random())
+        self.instance.stacks = stacks
         self._ids = UniqueIds(pack_ip(ip), os.getpid(), random.Random())
-        self._clock = Clock()
+        self.clock = Clock()
         self._threads = threads
-        self._driver: Driver | None = None
+        self.driver: Driver | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._state = "new"
+        self.state = "new"
         self.blocking_requests: frozenset[type[Any]] = frozenset()
         """Requests that threads of blocking clients send over connections of their own (`runtime.drivers.blocking_driver`)."""
 
@@ -79,42 +79,46 @@ class Client(Generic[S]):
         """Return who signs requests to an address; None: nobody does."""
         return self.credentials if not self._signed or address in self._signed else None
 
+    @property
+    def serialization(self) -> int:
+        """How the headers of requests are written."""
+        return ROCKETMQ if self.settings.serialization == "ROCKETMQ" else JSON
+
     async def start(self) -> None:
         """Connect: find routes, register with the brokers, start background work. A client starts once."""
-        if self._state != "new":
+        if self.state != "new":
             raise UsageError(f"The {type(self).__name__} service state not OK, maybe started once")
         if not self.settings.nameserver:
             raise NoNameServer("No name server address, please set it.")
-        self._state, self._loop = "starting", asyncio.get_running_loop()
-        serialization = ROCKETMQ if self.settings.serialization == "ROCKETMQ" else JSON
-        self._driver = Driver(
+        self.state, self._loop = "starting", asyncio.get_running_loop()
+        self.driver = Driver(
             Connections(
                 self._asked,
-                serialization=serialization,
+                serialization=self.serialization,
                 signs=self.signs,
-                opened=self._instance.connected,
-                lost=self._instance.disconnected,
+                opened=self.instance.connected,
+                lost=self.instance.disconnected,
                 tls=self.tls,
             ),
-            self._clock,
+            self.clock,
             threads=self._threads,
         )
         try:
-            await self._begin(self._driver)
+            await self._begin(self.driver)
         except BaseException:
             await self._end()
             raise
-        self._state = "running"
+        self.state = "running"
 
     async def close(self) -> None:
         """Finish what is in flight, unregister from the brokers, close all connections. Closing again does nothing."""
-        if self._state != "running":
+        if self.state != "running":
             return
         self._check_loop()
-        self._state = "closing"
+        self.state = "closing"
         try:
             async with asyncio.timeout(CLOSE_TIMEOUT_S + getattr(self.settings, "close_wait_ms", 0) / 1000):
-                await self._finish(self._running())
+                await self._finish(self.running())
         except TimeoutError:
             pass
         finally:
@@ -134,19 +138,16 @@ class Client(Generic[S]):
         raise NotImplementedError
 
     async def _end(self) -> None:
-        self._state = "closed"
-        if self._driver is not None:
-            await self._driver.close()
-            await self._driver.connections.close()
+        self.state = "closed"
+        if self.driver is not None:
+            await self.driver.close()
+            await self.driver.connections.close()
 
-    def _knows(self, message: object) -> bool:
-        """Whether the route of a message is known, so that any thread may send it."""
-        return False
-
-    def _running(self) -> Driver:
-        if self._driver is None or self._state == "closed":
+    def running(self) -> Driver:
+        """Return what runs operations. Raises NotRunning."""
+        if self.driver is None or self.state == "closed":
             raise NotRunning(f"The {type(self).__name__} is not running: start it first, and use it before it is closed")
-        return self._driver
+        return self.driver
 
     def _check_loop(self) -> None:
         """Raise UsageError unless the event loop that runs here is the one that the client was started on. Nothing is sent then."""
@@ -161,14 +162,35 @@ class Client(Generic[S]):
                 "threads may share"
             )
 
-    async def _run(self, operation: Op[T]) -> T:
-        driver = self._running()
+    async def run(self, operation: Op[T]) -> T:
+        """Run an operation of the client (`halfmoon.effects`), and return its result.
+
+        Raises NotRunning, UsageError on another event loop than the client's, and what the operation raises.
+        """
+        driver = self.running()
         self._check_loop()
         return await driver.run(operation)
 
+    async def conclude(self, operation: Op[T]) -> T:
+        """Run an operation as `run`, also when the client is closed meanwhile: what it asks for fails then."""
+        self._check_loop()
+        assert self.driver is not None
+        return await self.driver.run(operation)
+
+    def post(self, operation: Op[None]) -> None:
+        """Begin an operation and let it go on beside everything else; raises what its beginning raises."""
+        self._check_loop()
+        assert self.driver is not None
+        if (effect := next(operation, None)) is not None:
+            self.driver.spawn(operation, "second phase", effect)
+
+    def submit(self, operation: Op[T]) -> asyncio.Future[T]:
+        """Begin an operation as `run` and return at once; the future gives its result."""
+        return asyncio.ensure_future(self.run(operation))
+
     def _asked(self, address: str, command: Command) -> Any:
-        answer = self._instance.asked(address, command)
-        return self._running().run(answer) if isgenerator(answer) else answer
+        answer = self.instance.asked(address, command)
+        return self.running().run(answer) if isgenerator(answer) else answer
 
 
 def values_of(settings: ClientSettings) -> dict[str, Any]:

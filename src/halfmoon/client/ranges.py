@@ -34,7 +34,6 @@ from halfmoon.client.core.ranges import (
 )
 from halfmoon.client.core.weighing import Weighed, weigh
 from halfmoon.client.settings import settings_of
-from halfmoon.effects import Op
 from halfmoon.errors import (
     BrokerError,
     HalfmoonError,
@@ -46,14 +45,13 @@ from halfmoon.errors import (
     broker_error,
 )
 from halfmoon.model import MessageQueue
-from halfmoon.runtime.connections.bulk import BulkConnection
+from halfmoon.runtime.connections.blocking_connections import BlockingConnection, BlockingConnections
 from halfmoon.runtime.drivers.threads import BackgroundLoop, background
-from halfmoon.wire.codes import JSON, ROCKETMQ
 from halfmoon.wire.headers.ranges import ReadRange
 
 MAX_BYTES = 4 * 1024 * 1024
-IDLE_MAX = 16
-"""Connections kept for the next read, over all brokers."""
+CONNECTIONS_MAX = 1_000
+"""Reads of one client at a time."""
 
 BEHIND_TRIES = 4
 """How often a queue is looked at that ends before the range does, until its messages count as lost: 1.5 s."""
@@ -93,30 +91,31 @@ class Ranges(Blocking):
     def __init__(self, settings: RangeSettings | None = None, **values: Any) -> None:
         loop: BackgroundLoop = background()
         super().__init__(loop.plain(AnonymousClient, settings or settings_of(RangeSettings, values)), loop)
-        self._core = RangesCore(self._client._instance, self._client.settings)
-        self._idle: list[BulkConnection] = []
+        self._core = RangesCore(self._client.instance, self._client.settings)
+        client = self._client
+        self.links = BlockingConnections(
+            serialization=client.serialization, signs=client.signs, tls=client.tls, connections_max=CONNECTIONS_MAX, ahead_bytes=0
+        )
+        """The connections on which answers come ahead of each other, and with large bodies."""
         self._foreign_brokers: set[str] = set()
         """Addresses of brokers that know no request of Halfmoon's own."""
-        self._closed = False
 
     def close(self) -> None:
         """Close all connections. Closing again does nothing."""
-        self._closed = True
-        while self._idle:
-            self._idle.pop().close()
+        self.links.close()
         super().close()
 
     def topics(self) -> list[str]:
         """Return the names of all topics that the name servers know, those of the protocol and of brokers that left included."""
-        return self._ask(self._core.topics())
+        return self.run(self._core.topics())
 
     def own_topics(self) -> list[str]:
         """Return the names of the topics that clusters and brokers have for themselves."""
-        return self._ask(self._core.own_topics())
+        return self.run(self._core.own_topics())
 
     def queues(self, topic: str) -> list[MessageQueue]:
         """Return the readable queues of a topic, from a fresh route. Raises NoRoute where there is none (any more)."""
-        return self._ask(self._core.queues(topic))
+        return self.run(self._core.queues(topic))
 
     def bounds(self, topic: str, *, partial: bool = False) -> QueueEnds:
         """Return (broker name, queue id) → (offset of the oldest message, offset behind the newest that readers may see).
@@ -124,7 +123,7 @@ class Ranges(Blocking):
         One request a broker, side by side. Raises NoRoute, NetworkError, BrokerError. An answer has all brokers that our name
         servers know to hold the topic, or there is none; ``partial``: brokers that left are left out, and `absent` names them.
         """
-        return self._ask(self._core.bounds(topic, partial=partial))
+        return self.run(self._core.bounds(topic, partial=partial))
 
     def absent(self, topic: str) -> tuple[str, ...]:
         """Return the brokers that left with queues of a topic, as of the last `bounds`. Sends no request.
@@ -136,7 +135,7 @@ class Ranges(Blocking):
 
     def end_of(self, topic: str, broker: str, queue: int) -> int:
         """Return the offset behind the newest message of a queue, also of one that is not read any more."""
-        return self._ask(self._core.single(topic, broker, queue))[1]
+        return self.run(self._core.single(topic, broker, queue))[1]
 
     def written_end(self, topic: str, broker: str, queue: int) -> int | None:
         """Return the offset behind the newest message of a queue, read or not, as of the last `bounds`. Sends no request.
@@ -159,7 +158,7 @@ class Ranges(Blocking):
 
         Where there is none, that is the end of the queue. ``ends`` are `bounds` known already. A few requests a queue.
         """
-        return self._ask(self._core.offsets_at(topic, timestamp_ms, self.bounds(topic) if ends is None else ends))
+        return self.run(self._core.offsets_at(topic, timestamp_ms, self.bounds(topic) if ends is None else ends))
 
     def weigh(self, topic: str, ranges: QueueEnds) -> Weighed:
         """Return about how many bytes ranges have: for each the bytes of its parts, which have equal numbers of offsets.
@@ -167,15 +166,15 @@ class Ranges(Blocking):
         ``ranges`` are offsets [begin, end) by broker name and queue id. It takes a few requests a broker, however long they are;
         brokers that are not ours are asked for a few messages of each queue.
         """
-        return self._ask(weigh(self._core, topic, ranges))
+        return self.run(weigh(self._core, topic, ranges))
 
     def committed(self, group: str, topic: str) -> dict[tuple[str, int], int]:
         """Return the progress of a group in a topic; queues where it has none are left out."""
-        return self._ask(self._core.committed(group, topic, self.queues(topic)))
+        return self.run(self._core.committed(group, topic, self.queues(topic)))
 
     def commit(self, group: str, topic: str, offsets: Mapping[tuple[str, int], int]) -> None:
         """Store the progress of a group: for each queue the offset of the next message to read."""
-        self._ask(self._core.commit(group, topic, offsets))
+        self.run(self._core.commit(group, topic, offsets))
 
     def read(
         self,
@@ -222,36 +221,6 @@ class Ranges(Blocking):
         """Return a topic as brokers call it: with the namespace. Raises UsageError for what cannot be one."""
         return self._core.wire(topic)
 
-    # ------------------------------------------------------------ for reading
-
-    def _ask(self, operation: Op[T]) -> T:
-        return self._loop.call(self._client._run(operation))
-
-    def _open(self, address: str) -> BulkConnection:
-        """Return a connection that nobody uses, an idle one if there is."""
-        for link in list(self._idle):
-            if link.address == address:
-                try:
-                    self._idle.remove(link)
-                except ValueError:  # another thread was faster
-                    continue
-                if link.alive():
-                    return link
-                link.close()
-        settings = self._client.settings
-        return BulkConnection(
-            address,
-            settings.request_timeout_ms,
-            serialization=ROCKETMQ if settings.serialization == "ROCKETMQ" else JSON,
-            credentials=self._client.signs(address),
-            tls=self._client.tls,
-        )
-
-    def _give(self, link: BulkConnection) -> None:
-        self._idle.append(link)
-        while self._idle and (self._closed or len(self._idle) > IDLE_MAX):
-            self._idle.pop(0).close()
-
 
 class _Reading:
     """One read of one range."""
@@ -266,7 +235,7 @@ class _Reading:
         self._settings: RangeSettings = client.settings
         self._window = Window(begin, end, end - begin, 1)
         self._short = False
-        self._link: BulkConnection | None = None
+        self._link: BlockingConnection | None = None
         self._asked: dict[int, Segment] = {}
         self._held: dict[int, tuple[Answer, bytes]] = {}
         self._failures = 0
@@ -317,14 +286,18 @@ class _Reading:
             self._failed(exc)
             return []
 
-    def _send(self, link: BulkConnection) -> None:
+    def _send(self, link: BlockingConnection) -> None:
         """Ask for what may be asked now; short answers are asked for by the dozen, since each write costs more than a request."""
         if self._short and len(self._asked) > self._settings.in_flight // 2:
             return
+        frames: list[bytes] = []
         while (segment := self._window.ask()) is not None:
             request: Any = pull_request(self._queue, segment) if self._short else self._long(segment)
-            self._asked[link.ask(request)] = segment
-        link.flush()
+            opaque, frame = self._client.links.frame(link.address, request)
+            self._asked[opaque] = segment
+            frames.append(frame)
+        if frames:
+            link.send(b"".join(frames))
 
     def _long(self, segment: Segment) -> ReadRange:
         audit = self._settings.half_messages
@@ -353,8 +326,8 @@ class _Reading:
     def _removed(self) -> bool:
         """Whether the topic is read at the broker, and this queue of it is not, as name servers know now."""
         core = self._client._core
-        self._client._ask(core.routes.refresh(self._queue.topic))
-        queues = self._client._ask(core.routes.read_queues(self._queue.topic))
+        self._client.run(core.routes.refresh(self._queue.topic))
+        queues = self._client.run(core.routes.read_queues(self._queue.topic))
         return self._queue not in queues and any(queue.broker_name == self._queue.broker_name for queue in queues)
 
     def _suit(self, address: str) -> None:
@@ -409,8 +382,12 @@ class _Reading:
 
     # ------------------------------------------------------------ failures
 
-    def _connected(self) -> BulkConnection:
-        return self._client._open(self._client._ask(self._client._core.address(self._queue, anew=self._failures > 0)))
+    def _connected(self) -> BlockingConnection:
+        client = self._client
+        address = client.run(client._core.address(self._queue, anew=self._failures > 0))
+        if (link := client.links.take(address, self._settings.request_timeout_ms)) is None:
+            raise NetworkError(f"closed, or more than {CONNECTIONS_MAX} reads at a time", address)
+        return link
 
     def _failed(self, exc: HalfmoonError) -> None:
         """Drop the connection and what is under way; pause before the next attempt. Raises what will not pass."""
@@ -424,7 +401,7 @@ class _Reading:
     def _drop(self) -> None:
         link, self._link = self._link, None
         if link is not None:
-            link.close()
+            self._client.links.drop(link)
         self._asked.clear()
         self._held.clear()
         self._window.again()
@@ -433,9 +410,9 @@ class _Reading:
         """The read is over or was given up: keep the connection if nothing is under way on it."""
         link, self._link = self._link, None
         if link is not None and not self._asked:
-            self._client._give(link)
+            self._client.links.give(link)
         elif link is not None:
-            link.close()
+            self._client.links.drop(link)
 
 
 def ranges(**values: Any) -> Ranges:

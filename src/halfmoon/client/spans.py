@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from halfmoon.client.core.produce.send import Sender
-from halfmoon.client.core.produce.transaction import StoredHalf, Transactions
+from halfmoon.client.core.produce.transaction import Transactions
 from halfmoon.effects import Op
 from halfmoon.model import ConsumeStatus, Message, SendResult, StoredMessage
 
@@ -173,10 +173,9 @@ def _is_whole(message: Any) -> bool:
 def _until_over(span: Span, operation: Op[T]) -> Op[T]:
     try:
         result = yield from operation
-        sent = result.result if isinstance(result, StoredHalf) else result
-        if isinstance(sent, SendResult):
-            span.set_attribute("messaging.message.id", sent.msg_id)
-            span.set_attribute("messaging.destination.partition.id", str(sent.queue.queue_id))
+        if isinstance(result, SendResult):
+            span.set_attribute("messaging.message.id", result.msg_id)
+            span.set_attribute("messaging.destination.partition.id", str(result.queue.queue_id))
         return result
     except BaseException as exc:
         failed(span, exc)

@@ -1,6 +1,6 @@
-"""The blocking API. Generated from `halfmoon.client.aio`; do not edit.
+"""Blocking clients: producers and consumers. Generated from `halfmoon.client.aio`; do not edit.
 
-Every call runs on one background event loop of the process (`halfmoon.runtime.drivers.threads`); safe to use from many threads.
+Calls run on one background event loop of the process (`halfmoon.runtime.drivers.threads`); safe to use from many threads.
 """
 
 from __future__ import annotations
@@ -10,15 +10,16 @@ from concurrent.futures import Future
 from typing import Any
 
 from halfmoon.allocation import Strategy
-from halfmoon.client.aio import AsyncProducer, AsyncPullConsumer, AsyncPushConsumer, Callback
-from halfmoon.client.blocking import Blocking
+from halfmoon.client.aio import AsyncProducer, AsyncPullConsumer, AsyncPushConsumer, Callback, handed_next
+from halfmoon.client.blocking import Blocking, BlockingSender
 from halfmoon.client.core.produce.selector import Selector
+from halfmoon.client.core.produce.send import Sender
 from halfmoon.client.settings import ProducerSettings, PullSettings, PushSettings
 from halfmoon.model import Message, MessageQueue, SendResult, StoredMessage
 from halfmoon.runtime.drivers.threads import background
 
 
-class Producer(Blocking):
+class Producer(BlockingSender):
     """Sends messages.
 
     ::
@@ -34,6 +35,11 @@ class Producer(Blocking):
     """
 
     _client: AsyncProducer
+
+    @property
+    def sender(self) -> Sender:
+        """Sends as operations."""
+        return self._client.sender
 
     def __init__(self, settings: ProducerSettings | None = None, **values: Any) -> None:
         loop = background()
@@ -62,8 +68,8 @@ class Producer(Blocking):
             TooManyRequests: the time was over before an attempt could be made.
             NotRunning: not started, or closed.
         """
-        return self._here(
-            self._client._sender.send(message, queue=queue, selector=selector, key=key, timeout_ms=timeout_ms), message
+        return self.run(
+            self.sender.placed(self.sender.send(message, queue=queue, selector=selector, key=key, timeout_ms=timeout_ms))
         )
 
     def send_async(
@@ -95,9 +101,7 @@ class Producer(Blocking):
         self, messages: Sequence[Message], *, queue: MessageQueue | None = None, timeout_ms: int | None = None
     ) -> SendResult:
         """Send messages of one topic as one request, at most ``body_bytes_max`` bytes together, to one queue."""
-        return self._here(
-            self._client._sender.send_batch(messages, queue=queue, timeout_ms=timeout_ms), messages[0] if messages else None
-        )
+        return self.run(self.sender.placed(self.sender.send_batch(messages, queue=queue, timeout_ms=timeout_ms)))
 
     def request(
         self,
@@ -263,7 +267,9 @@ class PullConsumer(Blocking):
         nothing: its messages come with the next one.
         """
         return self._loop.hand_over(
-            self._client._hand_out, self._client._core.take_back, timeout_ms, take=self._client._take
+            lambda: self._client.run(self._client.core.hand_out(timeout_ms)),
+            self._client.core.take_back,
+            take=lambda place: self._client.core.take(self._client.clock.steady(), place),
         ).messages
 
     def commit(self, offsets: Mapping[MessageQueue, int] | None = None, *, persist: bool = True) -> None:
@@ -307,12 +313,14 @@ class PullConsumer(Blocking):
         self._loop.plain(self._client.resume, queues)
 
     def __iter__(self) -> Iterator[StoredMessage]:
-        self._client._running()
+        self._client.running()
         return self
 
     def __next__(self) -> StoredMessage:
         try:
-            client = self._client
-            return self._loop.hand_over(client._hand_out_next, client._core.take_back, take=client._take_next).messages[0]
+            core, steady = self._client.core, self._client.clock.steady
+            return self._loop.hand_over(
+                lambda: handed_next(self._client), core.take_back, take=lambda place: core.take(steady(), place, 1)
+            ).messages[0]
         except StopAsyncIteration:
             raise StopIteration from None

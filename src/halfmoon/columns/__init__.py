@@ -4,5 +4,5 @@
 the queue and of the answers. Nothing here decides, waits, or keeps more than bounded caches of text that it has read before.
 """
 
-INTERFACE = 26
+INTERFACE = 27
 """Of what a compiled twin must have; grows when a function that it replaces comes, goes, or means something else."""

@@ -13,9 +13,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from struct import Struct
 from struct import error as struct_error
-from typing import Any, Final
+from typing import Final
 
-from halfmoon import arrays
 from halfmoon.columns.messages import crc32
 from halfmoon.columns.record import ENTRY, HEADS, MAGIC, MAGIC_V2, parts_at
 from halfmoon.errors import BadMessage
@@ -30,8 +29,6 @@ _HEAD = Struct(">ii28xi16xq20xi")
 _HOSTS, _TRANSACTION, _ROLLBACK = 0x30, 0xC, 0xC
 _MAGICS = MAGIC, MAGIC_V2
 _UNIQUE = b"UNIQ_KEY\x01"
-
-_HASHED_TOGETHER_MIN = 16
 
 
 def record_keys(data: bytes | memoryview, at: int, first: int, records_max: int) -> tuple[int, int, bytes]:
@@ -69,7 +66,7 @@ def record_keys(data: bytes | memoryview, at: int, first: int, records_max: int)
             count += 1
     except (struct_error, IndexError):
         pass
-    return count, at, b"".join(map(KEY.pack, _hashes(texts), offsets, times))
+    return count, at, b"".join(map(KEY.pack, map(index_hash, texts), offsets, times))
 
 
 def _texts(text: bytes, wide: int, begin: int, known: dict[bytes, bytes]) -> list[bytes]:
@@ -150,42 +147,6 @@ def put_numbers(into: memoryview, places: Sequence[int], numbers: Sequence[int])
         if place & 3 or not 0 <= place <= size:
             raise IndexError(f"no number lies at {place}")
         _NUMBER.pack_into(into, place, number)
-
-
-def _hashes(texts: list[bytes]) -> list[int]:
-    """Return `index_hash` of each text: with numpy a column at a time for those of one length, else one by one."""
-    if arrays.np is None or len(texts) < _HASHED_TOGETHER_MIN:
-        return [index_hash(text) for text in texts]
-    if len(set(map(len, texts))) == 1 and (joined := b"".join(texts)).isascii() and 0 < len(texts[0]) <= 1024:
-        return _hash_columns(joined, len(texts[0]))
-    hashes = [0] * len(texts)
-    by_length: dict[int, list[int]] = {}
-    for number, text in enumerate(texts):
-        by_length.setdefault(len(text), []).append(number)
-    for length, numbers in by_length.items():
-        joined = b"".join([texts[number] for number in numbers])
-        if len(numbers) >= 8 and 0 < length <= 1024 and joined.isascii():
-            values = _hash_columns(joined, length)
-        else:
-            values = [index_hash(texts[number]) for number in numbers]
-        for number, value in zip(numbers, values):
-            hashes[number] = value
-    return hashes
-
-
-_powers: dict[int, Any] = {}
-
-
-def _hash_columns(joined: bytes, length: int) -> list[int]:
-    """Return the hashes of ASCII texts of one length, joined. 32-bit arithmetic wraps as Java's does."""
-    np, powers = arrays.np, _powers.get(length)
-    if powers is None:
-        powers = _powers[length] = np.array([pow(31, length - 1 - i, 2**32) for i in range(length)], dtype=np.uint32)
-    table = np.frombuffer(joined, dtype=np.uint8).reshape(-1, length)
-    sums = (table * powers).sum(axis=1, dtype=np.uint32)
-    values = np.abs(sums.view(np.int32).astype(np.int64))
-    values[values == 2**31] = 0
-    return list(values.tolist())
 
 
 QueueEntries = tuple[str, int, int, bytes]

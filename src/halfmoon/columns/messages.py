@@ -6,16 +6,12 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from struct import Struct
 from struct import error as struct_error
+from zlib import crc32 as crc32
 
 from halfmoon.columns.batch import Draft
 from halfmoon.columns.record import BORN_V6, HEAD, HEADS, MAGIC, STORE_V6
 from halfmoon.errors import MessageIllegal
 from halfmoon.limits import PROPERTIES_BYTES_MAX, TOPIC_LENGTH_MAX
-
-try:
-    from isal.isal_zlib import crc32 as crc32
-except ImportError:
-    from zlib import crc32 as crc32
 
 NO_ANSWER, AT_ONCE, DURABLE = 0, 1, 2
 """How a sender is answered: not at all, as soon as its messages are stored, once they are on the device (sync flush)."""

@@ -56,6 +56,7 @@ _REASONS = {
         logicQueueSwapMapReserveFileNum searchBcqByCacheEnable enableCleanExpiredOffset pullBatchMaxMessageCount maxChecksumRange
         replicasPerDiskPartition logicalDiskSpaceCleanForciblyThreshold maxConsumeQueueScan sampleCountThreshold sampleSteps
         maxFilterMessageSize maxTopicLength accessMessageInMemoryHotRatio bitMapLengthConsumeQueueExt
+        maxErrorRateOfBloomFilter expectConsumerNumUseFilter
         mappedFileSizeConsumeQueueExt mapperFileSizeBatchConsumeQueue cleanRocksDBDirtyCQIntervalMin statRocksDBCQIntervalSec
         memTableFlushIntervalMs realTimePersistRocksDBConfig enableRocksDBLog rocksdbCQDoubleWriteEnable
         bottomMostCompressionTypeForConsumeQueueStore rocksdbCompressionType rocksdbFlushWalFrequency

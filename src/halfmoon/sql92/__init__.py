@@ -9,9 +9,8 @@ Pure: bytes of properties in, yes or no out. For the broker, the simulation, the
 
 from __future__ import annotations
 
-from halfmoon.sql92.bloom import Bloom, Marks, may_match
+from halfmoon.hot import encode_properties as stored
 from halfmoon.sql92.filter import Filter, Outcome, Verdict, compile
-from halfmoon.sql92.property_access import stored
 from halfmoon.sql92.refusals import ExpressionRefused
 
-__all__ = ["Bloom", "ExpressionRefused", "Filter", "Marks", "Outcome", "Verdict", "compile", "may_match", "stored"]
+__all__ = ["ExpressionRefused", "Filter", "Outcome", "Verdict", "compile", "stored"]

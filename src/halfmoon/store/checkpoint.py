@@ -1,11 +1,13 @@
 """The checkpoint: from where recovery has to look, and how the last run ended.
 
-The first 24 bytes of the file are RocketMQ's, two slots at 1 and 2 KiB (`store.two_slots`) are our own.
+The first 24 bytes of the file are RocketMQ's; two slots at 1 and 2 KiB (`store.two_slots`) and two notes at 3 KiB are our own.
 
 Layout of the original's part: physicMsgTimestamp i64 | logicsMsgTimestamp i64 | indexMsgTimestamp i64 (store times, ms).
 A slot holds a copy of those 24 bytes, so that a run of another broker, which moves only them, makes it void. The slots are
 written in turn, the slot first and the 24 bytes after it: a process killed in between, or within, finds the older slot valid.
-Reads and writes one small file; decides nothing.
+
+Each turn notes where the log ends, in two places in turn. A note survives the process and wants no sync: after a kill the last
+records of the log may be damaged, and nothing else says that there were any. Reads and writes one small file; decides nothing.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ from halfmoon.store.two_slots import TwoSlots
 
 _ORIGINAL = Struct(">qqq")
 _SLOT = Struct(">qqqqq24s")  # | five offsets | copy of the original's part |
+_NOTE = Struct(">qq")  # | end of the log | the same with each bit turned over |
+_NOTES_AT = 3072
 _CLEAN = 1
 
 
@@ -59,6 +63,8 @@ class LastRun(NamedTuple):
     clean: bool
     lost: bool
     """Writes that were not synced may be gone: the machine restarted, or nobody knows."""
+    noted_end: int | None = None
+    """Physical offset where the log ended when the process was killed, or shortly before; None: it was not, or nobody knows."""
 
     @property
     def durable_offset(self) -> int:
@@ -88,7 +94,7 @@ def read_last_run(disk: Disk, file: CheckpointFile) -> LastRun:
     checkpoint, mark = file.read(), disk.read(ABORT)
     boot_id = disk.boot_id()
     lost = mark is not None and (boot_id is None or mark != boot_id.encode())
-    return LastRun(checkpoint, file.ours, mark is None, lost)
+    return LastRun(checkpoint, file.ours, mark is None, lost, None if mark is None or lost else file.noted_end)
 
 
 class CheckpointFile:
@@ -99,6 +105,9 @@ class CheckpointFile:
         self.ours = False
         self.durable_offset = self._written_offset = 0
         """The `Checkpoint.durable_offset` that is on the device itself."""
+        self.noted_end: int | None = None
+        """What the last read found of `note_end`."""
+        self._note_at = _NOTES_AT
 
     def read(self) -> Checkpoint:
         """Return what the file says; nothing is changed."""
@@ -107,6 +116,8 @@ class CheckpointFile:
         if found is None:
             return Checkpoint()
         data, slots = found
+        notes = [_NOTE.unpack_from(data, _NOTES_AT + place) for place in (0, _NOTE.size)]
+        self.noted_end = max((end for end, turned in notes if end == ~turned), default=None)
         original = data[: _ORIGINAL.size]
         copies = [slot.held[-_ORIGINAL.size :] for slot in slots]
         if len(slots) == 2 and original not in copies and _spliced(original, *copies):
@@ -124,6 +135,12 @@ class CheckpointFile:
         original = _ORIGINAL.pack(*checkpoint[:3])
         file = self._slots.write(_CLEAN * checkpoint.clean, _SLOT.pack(*checkpoint[3:8], original))
         file.write(0, original)
+
+    def note_end(self, log_end: int) -> None:
+        """Note where the log ends now, so that a start after a kill knows which records there were. Raises OSError."""
+        self._note_at ^= _NOTE.size
+        assert self._slots.file is not None
+        self._slots.file.write(self._note_at, _NOTE.pack(log_end, ~log_end))
 
     def sync(self) -> None:
         """Wait until the last written checkpoint is on the device."""

@@ -1,7 +1,7 @@
 """Where things lie in a store's directory, and the numbers of its formats. Holds names, layouts and checks of names.
 
-Follows the layout of RocketMQ 4.9.7, byte for byte. ``config/queueReserve``, ``config/queueEnds``, ``config/inventory``,
-``quarantine`` and the ``checkpoint`` from 1 KiB on are ours; so is ``transaction``, whose state table and redo log follow 3.x
+Follows the layout of RocketMQ 4.9.7, byte for byte. ``config/queueReserve``, ``config/inventory``, ``quarantine`` and
+the ``checkpoint`` from 1 KiB on are ours; so is ``transaction``, whose state table and redo log follow 3.x
 (TransactionStateService, 3.1.4).
 """
 
@@ -26,6 +26,7 @@ RESTORED = "restored"
 """In a backup: the first start on it gives all topics another birth. The original may give out the same offsets once more."""
 RESERVATIONS, INVENTORY, SPARE = "config/queueReserve", "config/inventory", "config/spare"
 QUEUE_ENDS = "config/queueEnds"
+"""A file of older versions, which a start removes."""
 QUARANTINE = "quarantine"
 """Keeps what recovery cut off the log; nothing reads it."""
 DIRECTORIES = (COMMIT_LOG, CONSUME_QUEUE, INDEX, TRANSACTION, QUARANTINE, "config", "delay")

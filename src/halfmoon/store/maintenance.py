@@ -11,9 +11,8 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from halfmoon import arrays
 from halfmoon.effects import Work
-from halfmoon.hot import ENTRY_BYTES, NATIVE
+from halfmoon.hot import ENTRY_BYTES
 from halfmoon.ports import Disk
 from halfmoon.store.flush import Flush
 from halfmoon.store.health import Health
@@ -64,7 +63,6 @@ class Maintenance:
         """Rounds of cleaning in which expired files go at any hour."""
         self._activity = (0, 0)
         self._index_syncing = False
-        self._numpy_asked = NATIVE is not None  # which the Python twin alone is quicker with
         self._to_correct: deque[ConsumeQueue] = deque()
         """Queues whose lowest offset must be found again because log files were removed."""
 
@@ -119,9 +117,6 @@ class Maintenance:
             self._sync_index(sealed)
         if lag <= 0 or (lag < _FULL_BYTES and not idle and self.index_fault is None):
             return False
-        if not self._numpy_asked:
-            self._numpy_asked = True
-            self._leave(Work(arrays.load, lambda result, now: None, False, "load numpy"))
         try:
             self._indexing.slice(published, now)
         except OSError as exc:

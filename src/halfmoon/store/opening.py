@@ -23,8 +23,7 @@ from halfmoon.store.log.files import load_log
 from halfmoon.store.log.quarantine import Quarantine
 from halfmoon.store.log.recovery import Recovery, RecoveryResult
 from halfmoon.store.queues.consume_queue import NO_WINDOW, ConsumeQueue
-from halfmoon.store.queues.ends import QueueEnds, end_of
-from halfmoon.store.queues.inventory import Inventory, Key
+from halfmoon.store.queues.inventory import Inventory
 from halfmoon.store.queues.missing import Queues, Rebuild, born_at, clear, drop_deleted, find_queues, missing, warn_of_lost_start
 from halfmoon.store.queues.reservations import Reservations
 from halfmoon.store.records import TagCode
@@ -44,9 +43,9 @@ class Opening:
 
     def __init__(
         self, disk: Disk, settings: StoreSettings, log: CommitLog, queues: Queues, reservations: Reservations, flush: Flush,
-        checkpoint_file: CheckpointFile, indexing: Indexing, inventory: Inventory, ends: QueueEnds,
+        checkpoint_file: CheckpointFile, indexing: Indexing, inventory: Inventory,
     ) -> None:  # fmt: skip
-        self._disk, self._settings, self._log, self._queues, self._ends = disk, settings, log, queues, ends
+        self._disk, self._settings, self._log, self._queues = disk, settings, log, queues
         self._reservations, self._flush, self._checkpoint_file, self._indexing = reservations, flush, checkpoint_file, indexing
         self._inventory = inventory
 
@@ -66,7 +65,7 @@ class Opening:
         log.last_store_ms = last_run.checkpoint.log_ms
         recovered = Recovery(
             log, self._queues, last_run, quarantine, self._reservations, cut_short=cut_short, rebuild=rebuild,
-            given=self._given_out(last_run), deleted=inventory.deleted, new_queue=self._new_queue, tag_code=tag_code,
+            deleted=inventory.deleted, new_queue=self._new_queue, tag_code=tag_code,
         ).run()  # fmt: skip
         self._indexing.recover(self._disk, last_run, inventory, noted=index_noted)
         self._set_durable(last_run, recovered)
@@ -105,15 +104,6 @@ class Opening:
         self._queues.update(on_disk.queues)
         return rebuild
 
-    def _given_out(self, last_run: LastRun) -> dict[Key, int | None]:
-        """Return how far each queue had given out offsets before a kill, None: unknown; after a loss reservations say more."""
-        rows = self._inventory.queues
-        numbers = self._ends.load(max((row.slot for row in rows.values()), default=0) + 1)
-        if last_run.clean or last_run.lost:
-            return {}
-        noted = {key: (numbers[row.slot], self._reservations.reserved(*key)) for key, row in rows.items()}
-        return {key: None if number is None else end_of(number, reserved) for key, (number, reserved) in noted.items()}
-
     def _load_reservations(self, last_run: LastRun) -> None:
         self._reservations.load()
         if last_run.lost:
@@ -145,7 +135,6 @@ class Opening:
                 queue.born = queue.born or born_at(queue)
                 continue
             queue.born, queue.noted = row.born, (row.first, row.last)
-            self._ends.adopt(queue, row.slot)
             lowest = born_at(queue) if queue.segments.last is not None and queue.written > queue.first else log.end
             if lowest < row.born:  # a loss took records and left the row, and the queue was made again before it
                 queue.born = row.born = lowest

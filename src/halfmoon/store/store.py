@@ -19,7 +19,7 @@ from halfmoon.store.flush import Flush
 from halfmoon.store.health import Health
 from halfmoon.store.keyindex.indexing import Indexing, KeyQueryResult
 from halfmoon.store.keyindex.key_index import KeyIndex
-from halfmoon.store.layout import ABORT, INDEX, LOCK
+from halfmoon.store.layout import ABORT, INDEX, LOCK, QUEUE_ENDS
 from halfmoon.store.log.appending import Appended, Appending
 from halfmoon.store.log.commit_log import CommitLog
 from halfmoon.store.log.recovery import RecoveryResult
@@ -27,7 +27,6 @@ from halfmoon.store.maintenance import Maintenance
 from halfmoon.store.opening import Opening, carry_out
 from halfmoon.store.queues.creation import OnCreated, QueueCreation
 from halfmoon.store.queues.damaged import DamagedRecords
-from halfmoon.store.queues.ends import QueueEnds
 from halfmoon.store.queues.inventory import Inventory
 from halfmoon.store.queues.missing import Queues
 from halfmoon.store.queues.ranges import RangeReader
@@ -63,14 +62,13 @@ class Store:
         """All queues. Like ``log`` and ``maintenance`` for services that build on the store; only the store changes them."""
         self.health = Health(self._failed_for_good)
         self._reservations = Reservations(disk, self.health)
-        self._ends = QueueEnds(disk, self.health)
-        self._inventory = Inventory(disk, self._ends)
+        self._inventory = Inventory(disk)
         self._damaged = DamagedRecords(self.log.segments).report
         self._reader = Reader(self.log, settings, self._inventory.distrust, self._damaged)
         self.ranges = RangeReader(self.log, self.queues, self._damaged)
         self._flush = Flush(disk, self.log, self._inventory, self.health)
         self._checkpoint_file, self._checkpoint = CheckpointFile(disk), Checkpoint()
-        self._visible = VisibleOffsets(self.log, self.health, self._ends)
+        self._visible = VisibleOffsets(self.log, self.health)
         self._write_out = WriteOut(
             self.log, self.queues, self._visible, self._flush, self._inventory, self._checkpoint_file, self.health,
         )  # fmt: skip
@@ -93,7 +91,7 @@ class Store:
         )  # fmt: skip
         self._appending = Appending(
             self.log, self.queues, self._creation, self._reservations, self._visible, self._inventory, self._indexing,
-            self.health, sync_flush=settings.sync_flush,
+            self._checkpoint_file, self.health, sync_flush=settings.sync_flush,
         )  # fmt: skip
         self._log_due = self.queues_due = 0
         self._linger_due: int | None = None
@@ -131,7 +129,7 @@ class Store:
         disk, log = self._disk, self.log
         opening = Opening(
             disk, self.settings, log, self.queues, self._reservations, self._flush, self._checkpoint_file, self._indexing,
-            self._inventory, self._ends,
+            self._inventory,
         )  # fmt: skip
         self.recovered, checkpoint, self._visible.changed = opening.run(self._tag_code, now)
         for queue in self.queues.values():
@@ -140,9 +138,12 @@ class Store:
         self._checkpoint = checkpoint._replace(clean=False)
         # The checkpoint first: until the mark names this boot, nothing in it is believed that a loss may have taken.
         self._write_checkpoint()
+        for _ in range(2):  # a larger end that was noted before a loss must not count again
+            self._checkpoint_file.note_end(log.end)
         self._checkpoint_file.sync()
         boot_id = disk.boot_id()
         disk.save(ABORT, boot_id.encode() if boot_id else b"", keep_previous=False)
+        disk.remove(QUEUE_ENDS)
         disk.sync_directory("")
         self._now = now
         self.maintenance.start(now, refusal)
@@ -500,7 +501,6 @@ class Store:
             self._checkpoint_file.close()
             self._reservations.close()
             self._inventory.close()
-            self._ends.close()
             for segments in (self.log.segments, *(queue.segments for queue in self.queues.values())):
                 segments.close()
             for file in self._indexing.index.files:

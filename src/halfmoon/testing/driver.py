@@ -139,6 +139,8 @@ class Driver:
             return True, self._now()
         if isinstance(asked, effects.Steady):
             return True, self._timeline.elapsed_ms
+        if isinstance(asked, effects.OnLoop):
+            return True, asked.operation
         if isinstance(asked, effects.Spawn):
             return True, self.start(asked.operation, asked.name)
         if isinstance(asked, effects.Sleep):

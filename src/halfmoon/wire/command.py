@@ -141,11 +141,13 @@ _decoders: dict[type[Header], Any] = {}
 def commands(inbox: Inbox) -> Iterator[Command]:
     """Return the commands of whole frames, in order. Raises BadFrame, BadHeader."""
     for frame in inbox.frames():
-        head = head_json(frame.header, HEADER_FIELDS_MAX) if frame.serialization == JSON else None
-        if head is not None:
-            yield cast(Command, Reply(head, frame.header, frame.body))
-        else:
-            yield decode(frame.header, frame.body, frame.serialization)
+        yield command_of(frame.header, frame.body, frame.serialization)
+
+
+def command_of(header: bytes, body: bytes, serialization: int) -> Command:
+    """Return the command of one frame as `decode` does, its header read when something of it is asked for. Raises BadHeader."""
+    head = head_json(header, HEADER_FIELDS_MAX) if serialization == JSON else None
+    return decode(header, body, serialization) if head is None else cast(Command, Reply(head, header, body))
 
 
 # ---------------------------------------------------------------- encode
@@ -228,6 +230,11 @@ class _TextHeader(msgspec.Struct):
 
 _json_header = json_decoder(_JsonHeader, strict=False)
 _text_header = json_decoder(_TextHeader)
+
+
+def header_starts(code: int) -> tuple[bytes, bytes]:
+    """Return how the headers of a request begin, in JSON and in ROCKETMQ serialization. Unusual JSON may begin otherwise."""
+    return b'{"code":%d,' % code, code.to_bytes(2, "big")
 
 
 def decode(header: bytes | memoryview, body: bytes | memoryview, serialization: int) -> Command:

@@ -30,8 +30,7 @@ PERMISSIONS = {"DENY": DENY, "PUB": PUB, "SUB": SUB, "PUB|SUB": PUB | SUB, "SUB|
 """Permissions as they are written."""
 
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
-SENDS = frozenset((10, 310, 320))
-"""Whoever has an account may publish to it by these requests, as the original lets its clients trace."""
+"""Every account may publish to it by ordinary sends, as the original lets its clients trace."""
 
 NAME_SHOWN_MAX = 270
 """Characters of a topic or group that a refusal shows; a group with its prefix has 262 at most."""
@@ -53,7 +52,7 @@ class Needs(NamedTuple):
     names in these stand for all. ``record`` is the place of a message whose topic counts, with what is needed of it. ``signed``: it
     must come from a known account at least, or from a white address; ``registers``: it changes what a name server tells. ``why`` is
     the reason why no more is asked. ``rocketmq`` is what 4.9 asks, where that is something else. ``operated``: operators send it,
-    to change something or to see accounts, so that servers log it.
+    to change something or to see accounts, so that servers log it. ``traces``: an account is enough for the topic of traces.
     """
 
     publish: tuple[str, ...] = ()
@@ -71,6 +70,7 @@ class Needs(NamedTuple):
     why: str = ""
     rocketmq: Needs | None = None
     operated: bool = False
+    traces: bool = False
 
     def of(
         self, fields: Mapping[str, str], body: bytes | memoryview, names: Mapping[str, str], topic_at: TopicAt | None = None
@@ -136,7 +136,7 @@ class Grants(msgspec.Struct, frozen=True, kw_only=True):
         An administrator may use everything, unless permissions for single topics or groups are given: those then count for
         administrators too, and the defaults for all the others.
         """
-        if code in SENDS and (TRACE_TOPIC, PUB) in resources:
+        if needs.traces and (TRACE_TOPIC, PUB) in resources:
             return None
         if needs.admin and not self.admin:
             return f"Need admin permission for request code={code}, but accessKey={self.access_key} is not"
@@ -202,9 +202,9 @@ ADMIN_LOOKS = Needs(admin=True)
 """The same, for what changes nothing."""
 
 
-def publish(topic: str, *, why: str = "") -> Needs:
+def publish(topic: str, *, why: str = "", traces: bool = False) -> Needs:
     """Permission to publish to the topic in a field."""
-    return Needs(publish=(topic,), why=why)
+    return Needs(publish=(topic,), why=why, traces=traces)
 
 
 def reply(topic: str) -> Needs:

@@ -11,7 +11,8 @@ from halfmoon.broker.access.accounts import Account, read_rules, write_rules
 from halfmoon.columns.signing import Signer
 from halfmoon.errors import SettingError
 from halfmoon.wire.bodies import DataVersion
-from halfmoon.wire.needs import ADMIN, DENY, PUB, SUB, account, publish
+from halfmoon.wire.needs import ADMIN, DENY, PUB, SUB, account
+from halfmoon.wire.table import REQUESTS
 from tests.broker.access.rule_files import RULES
 
 ANY_ACCOUNT = account("a reason")
@@ -239,8 +240,8 @@ def test_what_needs_an_administrator_names_the_code():
 def test_every_account_may_trace():
     user = Account(access_key="account1", secret=b"")
     trace = [("RMQ_SYS_TRACE_TOPIC", PUB)]
-    assert [user.refusal(code, publish("topic"), trace) for code in (10, 310, 320)] == [None] * 3
-    assert user.refusal(325, publish("topic"), trace) == "No default permission for topic:RMQ_SYS_TRACE_TOPIC"
+    assert [user.refusal(code, REQUESTS[code].needs, trace) for code in (10, 310, 320)] == [None] * 3
+    assert user.refusal(325, REQUESTS[325].needs, trace) == "No default permission for topic:RMQ_SYS_TRACE_TOPIC"
     assert refusal(user, ("RMQ_SYS_TRACE_TOPIC", SUB)) is not None
 
 

@@ -5,10 +5,10 @@ import random
 import pytest
 
 from halfmoon import sql92
-from halfmoon.broker import broker as broker_module
 from halfmoon.broker.pull import filters as module
+from halfmoon.broker.pull import pulls as pulls_module
 from halfmoon.broker.pull.filters import Budget, RetryTest, SqlTest
-from halfmoon.hot import Messages
+from halfmoon.hot import NATIVE, Messages
 from halfmoon.model import ConsumeType, MessageModel, Subscription, subscription
 from halfmoon.wire.bodies import CheckClientBody, ConsumeFromWhere, ConsumerData, HeartbeatData, SubscriptionData, to_json
 from halfmoon.wire.headers.client import CheckClientConfig, HeartBeat
@@ -264,12 +264,12 @@ def test_pulls_for_which_a_turn_has_no_time_left_get_theirs_in_the_next(talk, mo
 
 def test_a_tick_looks_at_some_of_many_pulls_only_and_all_are_answered(talk, monkeypatch):
     monkeypatch.setattr(module, "STEPS_OF_TURN", 10_000)
-    monkeypatch.setattr(broker_module, "EXPIRED_A_TICK", 5)
+    monkeypatch.setattr(pulls_module, "EXPIRED_A_TICK", 5)
     filled(talk, 100)
     posts = [talk.post(sql_header(LEFT), peer=peer) for peer in range(1, 41)]
     talk.turn()
-    seen, served, resume = [], [], talk.broker.pulls.resume
-    monkeypatch.setattr(talk.broker.pulls, "resume", lambda hold: seen.append(hold) or resume(hold))
+    seen, served, go_on = [], [], talk.broker.pulls._go_on
+    monkeypatch.setattr(talk.broker.pulls, "_go_on", lambda pull: seen.append(pull) or go_on(pull))
     for _ in range(40):
         before = len(seen)
         talk.broker.tick(talk.now)
@@ -300,7 +300,8 @@ def test_the_cost_of_a_test_grows_with_the_expression_and_with_the_properties():
     wide = " OR ".join(f"a = {number}" for number in range(200))
     assert looked("a = 1", short) > 5 * looked("a = 1", long)
     assert looked("a = 1", short) > 20 * looked(wide, short)
-    assert looked("b = 'z'", short) > 1.5 * looked("(b = 'z') = TRUE", short)  # what a bulk filter decides costs less
+    if NATIVE is not None:  # which decides about these by itself
+        assert looked("b = 'z'", short) > 1.5 * looked("(b = 'z') = TRUE", short)
 
 
 @pytest.mark.parametrize("condition", ["a NOT CONTAINS 'abab{}'", "a < -{}.5"])
@@ -311,7 +312,7 @@ def test_long_values_that_are_read_again_and_again_use_up_a_turn(condition):
         extra = b"RETRY_TOPIC\x01T\x02"
         assert selected(make(sql92.compile(several), Budget()), [long + extra] * 100)[1] == 1
         assert selected(make(sql92.compile(several), Budget()), [short + extra] * 100)[1] > 10
-        assert selected(make(sql92.compile(once), Budget()), [long + extra] * 100)[1] > 5
+        assert selected(make(sql92.compile(once), Budget()), [long + extra] * 100)[1] > 2
 
 
 def test_one_message_at_least_is_tested_whatever_it_costs():

@@ -2,7 +2,6 @@
 
 import pytest
 
-from halfmoon import arrays
 from halfmoon.broker.names import BATCH_TOPIC, HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC
 from halfmoon.broker.pull import ranges as ranges_module
 from halfmoon.wire.bodies import TopicStatsTable
@@ -138,17 +137,6 @@ def test_what_is_no_range_is_refused(talk, begin, end, max_bytes):
     assert talk.ask(asked(begin, end, max_bytes=max_bytes)).code == 29
 
 
-def test_without_numpy_the_answer_is_as_short_as_that_to_a_pull(talk, monkeypatch):
-    filled(talk)
-    arrays.load()
-    monkeypatch.setattr(arrays, "np", None)
-
-    reply = talk.ask(asked(0, 200))
-
-    assert offsets(reply) == list(range(reply.header(ReadRangeReply).count))
-    assert reply.header(ReadRangeReply).next_begin_offset == 32
-
-
 def tagged(talk, count=60):
     for k in range(count):
         talk.post(send_header(T, properties=f"TAGS\x01{'red' if k % 3 == 0 else 'blue'}\x02size\x01{k}\x02"), bytes(100))
@@ -204,17 +192,6 @@ def test_topics_whose_entries_hold_no_hash_of_a_tag_are_not_filtered_by_it(talk)
 
     assert [message.body for message in decode_records(reply.body)] == [b"later"]
     assert reply.header(ReadRangeReply).passed_over is None
-
-
-def test_without_numpy_nothing_is_filtered_and_that_is_told(talk, monkeypatch):
-    tagged(talk)
-    arrays.load()
-    monkeypatch.setattr(arrays, "np", None)
-
-    reply = talk.ask(selected(0, 60, "red"))
-
-    assert reply.header(ReadRangeReply).passed_over is None
-    assert set(offsets(reply)) >= {k for k in range(reply.header(ReadRangeReply).next_begin_offset) if k % 3 == 0}
 
 
 def weights(talk, *stretches, topic=T):

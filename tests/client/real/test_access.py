@@ -117,7 +117,7 @@ def test_a_transaction_needs_what_a_send_needs_and_a_permission_of_its_group(nam
 def test_bulk_sends_are_signed(nameserver):
     with BulkProducer(group="P_shop", nameserver=nameserver, **PUBLISHER) as producer:
         body = encode_batch([(b"bulk", b"", 0)])
-        producer.submit(Encoded("orders", body), producer.queues("orders")).result()
+        producer.send_encoded(Encoded("orders", body), producer.queues("orders")).result()
     assert b"bulk" in bodies(nameserver)
 
 

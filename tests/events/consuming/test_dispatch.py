@@ -9,7 +9,7 @@ from typing import Any
 from halfmoon.errors import UsageError
 from halfmoon.events.consuming.dispatch import Dispatch
 from halfmoon.events.consuming.on import Handler
-from halfmoon.events.dedup.ledger import Consumed, ConsumedKey, NotCommitted
+from halfmoon.events.dedup.ledger import ConsumedBefore, ConsumedKey, NotCommitted
 from halfmoon.events.encoding.codec import Codecs
 from tests.events.consuming.shop import TOPIC, stored
 
@@ -35,7 +35,7 @@ class OpenNote:
         return []
 
     def lend(self, note: ConsumedKey) -> Any:
-        raise Consumed
+        raise ConsumedBefore
 
 
 def test_an_event_whose_note_is_there_but_not_committed_comes_again():

@@ -305,13 +305,13 @@ class Connections(Adapter):
             return cursor.fetchone()[0] if cursor.description else None
 
     def committing(self, handle: Any, commit: Callable[[Callable[[], None]], None]) -> None:
-        plain = handle._real.commit
+        plain = handle.driver_connection.commit
 
         def once() -> None:
-            handle._real.commit = plain
+            handle.driver_connection.commit = plain
             commit(plain)
 
-        handle._real.commit = once
+        handle.driver_connection.commit = once
 
 
 class Blocks(Connections):
@@ -333,12 +333,12 @@ class Blocks(Connections):
         return handle.transaction()  # type: ignore[no-any-return]
 
     def committing(self, handle: Any, commit: Callable[[Callable[[], None]], None]) -> None:
-        plain = self.running._real
+        plain = self.running.driver_block
 
         def once(*error: Any) -> Any:
             return plain.__exit__(*error) if any(error) else commit(lambda: plain.__exit__(*error))
 
-        self.running._real = SimpleNamespace(__exit__=once)
+        self.running.driver_block = SimpleNamespace(__exit__=once)
 
 
 # ---------------------------------------------------------------- asyncio drivers of PostgreSQL
@@ -386,13 +386,13 @@ class Asyncpg(_OnLoop):
 
     def committing(self, handle: Any, commit: Callable[[Callable[[], None]], None]) -> None:
         block = self.blocks[handle]
-        plain = block._real
+        plain = block.driver_block
 
         async def once(*error: Any) -> Any:
             ending = partial(plain.__aexit__, *error)
             return await (ending() if any(error) else greenlet_spawn(commit, lambda: await_only(ending())))
 
-        block._real = SimpleNamespace(__aexit__=once)
+        block.driver_block = SimpleNamespace(__aexit__=once)
 
 
 class AsyncPsycopg(Asyncpg):

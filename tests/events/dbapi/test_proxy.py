@@ -256,7 +256,7 @@ def test_the_proxy_is_used_like_the_drivers_own(shop, connection):
         connection.commit()
         assert heard.status is Status.COMMITTED
         connection.autocommit = True
-        assert connection._real.autocommit is True
+        assert connection.driver_connection.autocommit is True
 
 
 # ---------------------------------------------------------------- statements, tokens

@@ -17,7 +17,7 @@ from halfmoon.events import dedup
 from halfmoon.events.consuming.dispatch import Dispatch, Outcome
 from halfmoon.events.consuming.on import Handler
 from halfmoon.events.dedup import ledger_of
-from halfmoon.events.dedup.ledger import Ledger
+from halfmoon.events.dedup.ledger import ConsumedLedger
 from halfmoon.events.encoding.codec import Codecs
 from halfmoon.events.sqlalchemy import provider
 from halfmoon.model import StoredMessage
@@ -57,9 +57,9 @@ def write(event, context) -> None:
 def dispatch(
     function: Callable, dedup: object, group: str = "S_mail", topics: tuple[str, ...] = ("TP_ORDER",), **options: Any
 ) -> Dispatch:
-    """Return consumers with a ``dedup``; ``options`` are those of its `Ledger`."""
+    """Return consumers with a ``dedup``; ``options`` are those of its `ConsumedLedger`."""
     handlers = [Handler(group=group, topic=one, code="EC_PAID", function=function, dedup=dedup) for one in topics]
-    return Dispatch(group, handlers, Codecs(), {id(dedup): Ledger(ledger_of(dedup).provider, **options)})
+    return Dispatch(group, handlers, Codecs(), {id(dedup): ConsumedLedger(ledger_of(dedup).provider, **options)})
 
 
 def async_maker(url: str) -> async_sessionmaker[AsyncSession]:

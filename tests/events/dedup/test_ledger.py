@@ -9,16 +9,16 @@ import pytest
 
 from halfmoon.events.dbapi import provider
 from halfmoon.events.dedup import create_tables
-from halfmoon.events.dedup.ledger import Consumed, ConsumedKey, Ledger, key_of
+from halfmoon.events.dedup.ledger import ConsumedBefore, ConsumedKey, ConsumedLedger, key_of
 
 KEY = ConsumedKey("S_mail", "TP_ORDER", "E1", 1)
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> Ledger:
+def ledger(tmp_path: Path) -> ConsumedLedger:
     database = provider(lambda: sqlite3.connect(tmp_path / "shop.db"))
     create_tables(database)
-    return Ledger(database)
+    return ConsumedLedger(database)
 
 
 def test_an_id_of_a_publisher_is_noted_as_it_is_and_any_other_by_its_digest() -> None:
@@ -28,10 +28,10 @@ def test_an_id_of_a_publisher_is_noted_as_it_is_and_any_other_by_its_digest() ->
     assert all(len(key) <= 64 for key in keys)
 
 
-async def test_an_event_is_consumed_once_a_group_and_topic(ledger: Ledger) -> None:
+async def test_an_event_is_consumed_once_a_group_and_topic(ledger: ConsumedLedger) -> None:
     async with ledger.lend(KEY):
         pass
-    with pytest.raises(Consumed):
+    with pytest.raises(ConsumedBefore):
         async with ledger.lend(KEY):
             pass
     for other in (KEY._replace(group="S_stock"), KEY._replace(topic="TP_STOCK"), KEY._replace(event_id="E2")):
@@ -39,7 +39,7 @@ async def test_an_event_is_consumed_once_a_group_and_topic(ledger: Ledger) -> No
             pass
 
 
-async def test_what_fails_is_not_consumed(ledger: Ledger) -> None:
+async def test_what_fails_is_not_consumed(ledger: ConsumedLedger) -> None:
     with pytest.raises(ValueError):
         async with ledger.lend(KEY):
             raise ValueError
@@ -47,10 +47,10 @@ async def test_what_fails_is_not_consumed(ledger: Ledger) -> None:
         assert connection.execute("SELECT topic, event_id FROM halfmoon_consumed").fetchall() == [("TP_ORDER", "E1")]
 
 
-async def test_a_note_of_a_release_without_topics_counts_for_every_topic(ledger: Ledger) -> None:
+async def test_a_note_of_a_release_without_topics_counts_for_every_topic(ledger: ConsumedLedger) -> None:
     with ledger.provider.fresh() as rows:
         rows.run("INSERT INTO halfmoon_consumed VALUES ('S_mail', '', 'E1', 1)")
-    with pytest.raises(Consumed):
+    with pytest.raises(ConsumedBefore):
         async with ledger.lend(KEY):
             pass
     async with ledger.lend(KEY._replace(event_id="E2")):

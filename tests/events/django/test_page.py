@@ -8,7 +8,7 @@ from pathlib import Path
 
 from django.core.management import get_commands
 
-from halfmoon.events.django.configuration import Configuration
+from halfmoon.events.django.configuration import ProjectConfiguration
 from halfmoon.events.publishing.publisher import Publisher
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -18,12 +18,12 @@ PAGE = (ROOT / "docs" / "django.md").read_text()
 def test_every_setting_stands_in_the_table_and_no_other():
     table = re.findall(r"^\| `([A-Z_]+)` \|", PAGE, re.M)
 
-    assert sorted(table) == sorted(one.name.upper() for one in fields(Configuration))
+    assert sorted(table) == sorted(one.name.upper() for one in fields(ProjectConfiguration))
 
 
 def test_defaults_are_those_of_the_page_and_of_the_publisher():
     said = dict(re.findall(r"^\| `([A-Z_]+)` \|.*\| `?([^`|]+)`? \|$", PAGE, re.M))
-    defaults = Configuration()
+    defaults = ProjectConfiguration()
     for name in ("MODE", "RELAY", "DATABASE", "START", "STRICT", "TRIES_MAX", "TIMEOUT_MS", "RAISE_ON_FAILURE"):
         assert said[name] == str(getattr(defaults, name.lower())), name
     of_publisher = Publisher.__init__.__kwdefaults__

@@ -10,11 +10,11 @@ from django.template.loader import render_to_string
 
 from halfmoon.client.core.admin.transaction_facts import ExpiredTransaction, TransactionAt
 from halfmoon.events.django import pending as pages
-from halfmoon.events.django.configuration import Configuration
+from halfmoon.events.django.configuration import ProjectConfiguration
 from halfmoon.events.django.pending import COUNT_MAX, pending
 from halfmoon.wire.bodies.transactions import TransactionCheck
 
-CONFIGURATION = Configuration(group="P_shop", nameserver="127.0.0.1:1")
+CONFIGURATION = ProjectConfiguration(group="P_shop", nameserver="127.0.0.1:1")
 
 
 class FakeAdmin:
@@ -86,7 +86,7 @@ def test_of_those_that_expired_only_the_group_s_own_that_nobody_settled_are_told
 
 
 def test_in_memory_there_is_nobody_to_ask():
-    found = pending(Configuration(group="P_shop"))
+    found = pending(ProjectConfiguration(group="P_shop"))
 
     assert "carried in memory" in found.error
     assert found.halves == []

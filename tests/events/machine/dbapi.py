@@ -81,7 +81,7 @@ class Connections(Application):
 
     def proxied(self, connection: Any) -> None:
         """Have a proxy as the handle."""
-        self.connection, self.real = connection, connection._real
+        self.connection, self.real = connection, connection.driver_connection
 
     async def borrow(self, block: Any) -> None:
         """Have the connection that a block lends as the handle."""

@@ -18,7 +18,7 @@ from tests.events.machine.dbapi import Connections
 from tests.events.machine.django_blocks import Alias
 from tests.events.machine.killing import MortalConnections, MortalSessions
 from tests.events.machine.native import AsyncConnections
-from tests.events.machine.sessions import AsyncBlocks, AsyncSessions, Blocks, Sessions
+from tests.events.machine.sessions import AsyncBlocks, AsyncSessions, Blocks, JoinedSessions, Sessions
 from tests.events.machine.stores import Store
 from tests.events.mariadb import MariaDB
 from tests.events.real_databases import Postgres
@@ -31,7 +31,12 @@ DRIVERS = {
 _BLOCKING = ("sqlite3", "psycopg", "psycopg2", "pymysql", "MySQLdb")
 _ASYNC = ("aiosqlite", "psycopg", "asyncpg", "aiomysql")
 _KINDS: list[tuple[str, str, tuple[str, ...], dict[str, type[Application]]]] = [
-    ("session", "session on ", _BLOCKING, {"": Sessions, "dedup ": ConsumingSessions, "killed ": MortalSessions}),
+    (
+        "session",
+        "session on ",
+        _BLOCKING,
+        {"": Sessions, "joined ": JoinedSessions, "dedup ": ConsumingSessions, "killed ": MortalSessions},
+    ),
     ("core", "core on ", _BLOCKING, {"": Blocks, "dedup ": ConsumingBlocks}),
     ("async", "async session on ", _ASYNC, {"": AsyncSessions}),
     ("async", "async core on ", _ASYNC, {"": AsyncBlocks}),
@@ -41,7 +46,8 @@ _KINDS: list[tuple[str, str, tuple[str, ...], dict[str, type[Application]]]] = [
 ]
 
 PROVIDERS: dict[str, tuple[str, type[Application]]] = {}
-"""By name, with the driver; one that consumes begins with ``dedup``, one that is killed with ``killed``."""
+"""By name, with the driver; the name of one that consumes begins with ``dedup``, of one that is killed with ``killed``, and of
+one whose sessions join a transaction of somebody else with ``joined``."""
 SEARCHES: dict[str, list[str]] = {}
 """Names of providers by kind and database: those that share the time of one search of a test run."""
 

@@ -58,10 +58,23 @@ class Sessions(Application):
     def forget(self) -> None:
         self.session: Any = None
         self.outer: Any = None
+        """The connection whose transaction the session has joined."""
+        self.around: list[Any] = []
+        """Savepoints of the connection, around the session."""
         self.savepoints: list[Any] = []
 
     async def open(self) -> None:
         self.session = self.maker()
+
+    async def join(self, mode: str = "conditional_savepoint") -> None:
+        """Have a session that joins the transaction of a connection as the handle; end the one before."""
+        if self.outer is None:
+            self.outer = await done(self.engine.connect().start() if hasattr(self.engine, "sync_engine") else self.engine.connect())
+            await done(self.outer.begin())
+        if self.session is not None:
+            await done(self.session.close())
+        self.savepoints.clear()
+        self.session = self.maker(bind=self.outer, join_transaction_mode=mode)
 
     async def within(self, block: Any) -> None:
         """Have the session that a block gives as the handle."""
@@ -102,6 +115,15 @@ class Sessions(Application):
         if hasattr(connection, "get_raw_connection"):
             return (await connection.get_raw_connection()).driver_connection
         return connection.connection.driver_connection
+
+
+class JoinedSessions(Sessions):
+    """A sessionmaker whose sessions join the transaction of a connection, which somebody else begins and ends."""
+
+    traits = Sessions.traits | {"joined"}
+
+    async def open(self) -> None:
+        await self.join()
 
 
 class AsyncSessions(OnLoop, Sessions):
@@ -168,15 +190,30 @@ async def open_explicitly(app: Sessions) -> None:
     await done(app.session.begin())
 
 
-@verb("session", opens=True)
-async def open_joined(app: Sessions) -> None:
-    """A session on a connection whose transaction is somebody else's."""
-    app.outer = await done(app.engine.connect().start() if hasattr(app.engine, "sync_engine") else app.engine.connect())
-    await done(app.outer.begin())
-    app.session = app.maker(bind=app.outer)
-
-
+one("open joined", lambda app: app.join(), "session", opens=True)
 one("commit the joined connection", lambda app: app.outer and app.outer.commit(), "session")
+one("rollback the joined connection", lambda app: app.outer and app.outer.rollback(), "joined")
+one("undo the savepoint around", lambda app: _end_around(app, "rollback"), "joined", weight=3)
+one("release the savepoint around", lambda app: _end_around(app, "commit"), "joined", weight=3)
+for _mode in ("conditional_savepoint", "rollback_only", "control_fully", "create_savepoint"):
+    one(f"join again with {_mode}", lambda app, mode=_mode: app.join(mode), "joined", weight=2)
+
+
+@verb("joined", weight=4)
+async def begin_a_savepoint_around(app: JoinedSessions) -> None:
+    """As a test suite does it: another session joins inside."""
+    await done(app.session.close())
+    app.around.append(await done(app.outer.begin_nested()))
+    await app.join()
+
+
+async def _end_around(app: JoinedSessions, how: str) -> None:
+    if app.around:
+        await done(app.session.close())
+        await done(getattr(app.around.pop(), how)())
+        await app.join()
+
+
 one("begin by method", lambda app: app.session.begin(), "session")
 
 

@@ -54,9 +54,13 @@ def test_nothing_is_found_where_the_token_row_alone_decides(provider: str, tmp_p
         raise result.failure
 
 
-@pytest.mark.parametrize("name", FAULTS)
-def test_a_planted_fault_is_found(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    with running("sqlite3", lambda dialect: f"sqlite:///{tmp_path / 'machine.db'}") as app:
+PLANTED = [(name, "sqlite3") for name in FAULTS]
+PLANTED += [("a decision is taken from a hook instead of the row", "joined session on sqlite3")]
+
+
+@pytest.mark.parametrize(("name", "provider"), PLANTED)
+def test_a_planted_fault_is_found(name: str, provider: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    with running(provider, lambda dialect: f"sqlite:///{tmp_path / 'machine.db'}") as app:
         usual = app.patience_s, app.checks_s
         app.patience_s = app.checks_s = 0.1
         FAULTS[name](monkeypatch)

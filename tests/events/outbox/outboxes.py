@@ -11,6 +11,7 @@ from sqlalchemy.pool import NullPool
 
 from halfmoon.events.checks.tokens import create_tables
 from halfmoon.events.databases.database import Rows
+from halfmoon.events.databases.provider import DatabaseProvider
 from halfmoon.events.event import Event
 from halfmoon.events.outbox import write
 from halfmoon.events.sqlalchemy import provider
@@ -22,11 +23,16 @@ from tests.waiting import until
 BY_HAND = LocalTransaction("by hand")
 
 
-class Looked:
+class Looked(DatabaseProvider):
     """A relay's provider of an outbox that counts the looks that came to their end."""
 
     def __init__(self, outbox: Outbox) -> None:
-        self.dialect, self.looks, self._real = outbox.provider.dialect, 0, outbox.provider
+        super().__init__()
+        self.looks, self._real = 0, outbox.provider
+
+    @property
+    def dialect(self) -> str:
+        return self._real.dialect
 
     @contextmanager
     def fresh(self, **options: Any) -> Iterator[Rows]:

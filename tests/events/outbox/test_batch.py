@@ -11,7 +11,7 @@ from halfmoon.errors import ConnectFailed, MessageIllegal, RequestTimeout
 from halfmoon.events.outbox import batch as relay_batch
 from halfmoon.events.outbox import order_key, pack
 from halfmoon.events.outbox.batch import Batch
-from halfmoon.events.outbox.claims import Row
+from halfmoon.events.outbox.claims import ClaimedRow
 from halfmoon.model import Message
 
 
@@ -51,7 +51,7 @@ class Silent:
 
 def row(seq, topic="TP", key="", *, attempts=1, error="", packed=None):
     packed = pack(Message(topic, b"")) if packed is None else packed
-    return Row(seq, f"E{seq}", topic, order_key(topic, key), packed, 0, attempts, error)
+    return ClaimedRow(seq, f"E{seq}", topic, order_key(topic, key), packed, 0, attempts, error)
 
 
 def ran(transport, rows, *, in_flight_max=100, timeout_ms=1_000, for_s=30.0, probed=()):

@@ -16,7 +16,7 @@ from sqlalchemy.orm import sessionmaker
 
 from halfmoon.events import Publisher, dbapi
 from halfmoon.events.databases.provider import DatabaseProvider
-from halfmoon.events.outbox.listener import Listener
+from halfmoon.events.outbox.listener import CommitListener
 from halfmoon.events.outbox.relay import Relay
 from tests.events.fakes import FakeTransport
 from tests.events.outbox.shops import C, T, shop
@@ -59,7 +59,7 @@ def wakes():
 @contextmanager
 def listening(opened, wakes):
     """Listen for a block, which begins when the first wake has come: it listens then."""
-    listener = Listener(opened, lambda: wakes.append(1), "r1")
+    listener = CommitListener(opened, lambda: wakes.append(1), "r1")
     try:
         until(lambda: wakes, "the listener to listen")
         yield listener
@@ -269,7 +269,7 @@ def test_on_a_database_without_notifications_a_relay_polls_and_says_so_once(wher
 
 def test_a_provider_of_the_users_own_that_cannot_listen_is_polled(wakes, caplog):
     caplog.set_level(logging.INFO, "halfmoon.events")
-    listener = Listener(DatabaseProvider(), lambda: wakes.append(1), "r1")
+    listener = CommitListener(DatabaseProvider(), lambda: wakes.append(1), "r1")
     listener._thread.join(10)
     listener.close()
     assert [record.getMessage() for record in caplog.records if "DatabaseProvider opens no connection" in record.getMessage()]

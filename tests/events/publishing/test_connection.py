@@ -61,7 +61,7 @@ def producer(publisher: Publisher) -> Any:
 
 def greeted(publisher: Publisher) -> bool:
     """Whether a broker has heard of it."""
-    return (made := producer(publisher)) is not None and bool(made._client._instance._greeted)
+    return (made := producer(publisher)) is not None and bool(made._client.instance._greeted)
 
 
 def run(source: str, *arguments: str, options: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
@@ -131,10 +131,10 @@ def test_one_that_is_dropped_leaves_the_broker_unless_it_was_used(cluster: Local
     del publisher
     gc.collect()
     if (still := kept()) is not None:
-        assert client._state != "closed"
+        assert client.state != "closed"
         still.close()
     assert (still is not None) == used
-    until(lambda: client._state == "closed")
+    until(lambda: client.state == "closed")
 
 
 def test_a_module_may_make_and_use_one_while_it_is_imported(cluster: LocalCluster, tmp_path: Path) -> None:
@@ -274,7 +274,7 @@ def test_a_name_server_that_never_answers_keeps_no_publisher_that_is(deaf: str, 
     end(publisher)
     del publisher
     gc.collect()
-    until(lambda: client._state == "closed")
+    until(lambda: client.state == "closed")
 
 
 def test_without_a_name_server_there_is_nothing_to_try(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,26 +1,20 @@
-import com.alibaba.fastjson.JSONArray;
 import com.alibaba.fastjson.JSONObject;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Base64;
-import java.util.LinkedHashMap;
 import java.util.List;
-import java.util.Map;
 import org.apache.rocketmq.broker.filter.MessageEvaluationContext;
 import org.apache.rocketmq.common.message.MessageDecoder;
 import org.apache.rocketmq.filter.FilterFactory;
 import org.apache.rocketmq.filter.expression.Expression;
-import org.apache.rocketmq.filter.util.BitsArray;
-import org.apache.rocketmq.filter.util.BloomFilter;
 
-/** Apache's SQL92 filter and its Bloom filter, on expressions and property blocks that the caller makes up. */
+/** Apache's SQL92 filter, on expressions and property blocks that the caller makes up. */
 final class Filters {
     private Filters() {
     }
 
     static void verbs() {
         Orders.verb("filter", Filters::filter);
-        Orders.verb("bloom", Filters::bloom);
     }
 
     /** For each expression one text: "refused", or a letter a block: true, false, null, error. Blocks are Base64 of stored bytes. */
@@ -54,23 +48,5 @@ final class Filters {
             }
         }
         return letters.toString();
-    }
-
-    private static Object bloom(JSONObject order) {
-        BloomFilter bloom = BloomFilter.createByFn(order.getIntValue("error_percent"), order.getIntValue("consumer_count"));
-        JSONArray found = new JSONArray();
-        for (Object name : order.getJSONArray("names")) {
-            BitsArray bits = BitsArray.create(bloom.getM());
-            bloom.hashTo((String) name, bits);
-            Map<String, Object> facts = new LinkedHashMap<>();
-            facts.put("positions", bloom.calcBitPositions((String) name));
-            facts.put("bits", Base64.getEncoder().encodeToString(bits.bytes()));
-            found.add(facts);
-        }
-        JSONObject answer = new JSONObject(true);
-        answer.put("hash_count", bloom.getK());
-        answer.put("bit_count", bloom.getM());
-        answer.put("names", found);
-        return answer;
     }
 }

@@ -300,9 +300,9 @@ def test_a_one_way_request_never_waits_for_a_peer_that_does_not_read(server: Ser
         deaf_address = f"127.0.0.1:{deaf.getsockname()[1]}"
         with pytest.raises(RequestTimeout):
             connections.call(deaf_address, ASK, b"", 100)
-        connection = connections._open(deaf_address, 1_000)
+        connection = connections.take(deaf_address, 1_000)
         assert connection is not None
-        connections._give(connection)
+        connections.give(connection)
         begin = time.monotonic()
 
         told = [connections.tell(deaf_address, ASK, bytes(1 << 20)) for _ in range(20)]

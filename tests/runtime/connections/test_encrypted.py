@@ -15,12 +15,12 @@ import pytest
 
 from halfmoon.errors import ConnectFailed, ConnectionLost, NetworkError, RequestTimeout, SettingError
 from halfmoon.runtime.connections.asyncio_connections import Connections
-from halfmoon.runtime.connections.blocking_connections import LOOK_S, BlockingConnections
-from halfmoon.runtime.connections.bulk import BulkConnection
+from halfmoon.runtime.connections.blocking_connections import LOOK_S, BlockingConnection, BlockingConnections
 from halfmoon.runtime.connections.encrypted import OutgoingTls
 from halfmoon.runtime.connections.sockets import is_open
 from halfmoon.runtime.tls import ClientTls
-from halfmoon.wire.command import Command, decode, encode, reply_command
+from halfmoon.wire.codes import JSON
+from halfmoon.wire.command import Command, decode, encode, reply_command, request_bytes
 from halfmoon.wire.frame import Inbox
 from halfmoon.wire.headers.client import HeartBeat
 from halfmoon.wire.headers.offset import GetMaxOffset, OffsetReply
@@ -118,9 +118,8 @@ def by_thread(address: str, tls: OutgoingTls, timeout_ms: int = 5_000) -> tuple[
 
 
 def in_bulk(address: str, tls: OutgoingTls, timeout_ms: int = 5_000) -> tuple[int, bytes]:
-    with contextlib.closing(BulkConnection(address, timeout_ms, tls=tls)) as link:
-        link.ask(ASK)
-        link.flush()
+    with contextlib.closing(BlockingConnection(address, timeout_ms, tls, ahead_bytes=0)) as link:
+        link.send(request_bytes(ASK, b"", 1, JSON))
         head = link.head()
         return head.header(OffsetReply).offset, link.body()
 
@@ -264,10 +263,9 @@ def test_a_one_way_request_goes_out_without_waiting(authority: Authority, servin
 
 def test_a_link_is_open_until_the_other_side_closes_it(authority: Authority, serving: Callable[..., Server]) -> None:
     server = serving(context_of(authority.pair("server")))
-    link = BulkConnection(server.address, 5_000, tls=OutgoingTls(ClientTls(ca=authority.ca)))
+    link = BlockingConnection(server.address, 5_000, OutgoingTls(ClientTls(ca=authority.ca)), ahead_bytes=0)
     assert link.alive()
-    link.ask(ASK)
-    link.flush()
+    link.send(request_bytes(ASK, b"", 1, JSON))
     link.head()
     assert not is_open(link._socket)  # there are bytes that belong to nobody's next question
     link.close()

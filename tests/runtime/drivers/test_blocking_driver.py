@@ -1,4 +1,4 @@
-"""Operations run in the thread that asks: what is sent there, what is handed on, and what is raised."""
+"""Operations run in the thread that asks: requests sent there, steps that the loop does, and errors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from halfmoon.effects import Call, Now, Op, Run, Sleep, Tell
+from halfmoon.effects import Call, Now, Op, Run, Sleep, Tell, on_loop
 from halfmoon.errors import ConnectFailed, UsageError
 from halfmoon.runtime.clock import Clock
 from halfmoon.runtime.drivers.asyncio_driver import Driver
@@ -96,19 +96,46 @@ def test_requests_that_may_be_sent_there_run_in_the_calling_thread(both: Both) -
     assert both.on_loop.seen == []
 
 
-def test_what_may_not_is_done_by_the_loop_and_all_that_follows(both: Both) -> None:
-    assert both.driver.run(asking(HERE, ELSEWHERE, HERE)) == ["answer", "from the loop", "from the loop"]
+def test_other_requests_are_sent_by_the_loop_and_those_that_follow_by_the_thread_again(both: Both) -> None:
+    assert both.driver.run(asking(HERE, ELSEWHERE, HERE)) == ["answer", "from the loop", "answer"]
 
-    assert [request for _, request in both.line.seen] == [HERE]
-    assert both.on_loop.seen == [("halfmoon-loop", ELSEWHERE), ("halfmoon-loop", HERE)]
+    assert [request for _, request in both.line.seen] == [HERE, HERE]
+    assert both.on_loop.seen == [("halfmoon-loop", ELSEWHERE)]
 
 
-@pytest.mark.parametrize("effect", [Sleep(1), Run(threading.get_ident)])
-def test_waiting_and_the_users_code_are_the_loops(both: Both, effect: Any) -> None:
-    def operation() -> Op[Any]:
-        return (yield effect)
+def test_the_users_code_runs_in_the_calling_thread_and_coroutines_on_the_loop(both: Both) -> None:
+    async def coroutine() -> int:
+        return threading.get_ident()
 
-    assert both.driver.run(operation()) != threading.get_ident()
+    def operation() -> Op[tuple[int, int]]:
+        yield Sleep(1)
+        return (yield Run(threading.get_ident)), (yield Run(coroutine))
+
+    here, there = both.driver.run(operation())
+    assert here == threading.get_ident() != there
+
+
+def test_an_operation_for_the_loop_alone_runs_there_and_the_rest_goes_on_here(both: Both) -> None:
+    threads = []
+
+    def inner(error: Exception | None) -> Op[int]:
+        threads.append(threading.current_thread().name)
+        yield Now()
+        if error is not None:
+            raise error
+        return 7
+
+    def operation() -> Op[tuple[int, str]]:
+        found = yield from on_loop(inner(None))
+        try:
+            yield from on_loop(inner(ConnectFailed("gone", "a:1")))
+        except ConnectFailed as exc:
+            threads.append(threading.current_thread().name)
+            return found, str(exc)
+        raise AssertionError("no error")
+
+    assert both.driver.run(operation()) == (7, "gone")
+    assert threads == ["halfmoon-loop", "halfmoon-loop", threading.current_thread().name]
 
 
 def test_without_room_for_a_connection_the_loop_asks_and_nothing_is_asked_twice(both: Both) -> None:

@@ -258,40 +258,48 @@ class ModelRanges(Ranges):
         self._core = RangesCore(Instance(settings, "model", Random(1)), settings)
         self._foreign_brokers = set()
         self._cluster = cluster
+        self.links: Any = _Links(cluster)
 
-    def _ask(self, operation: Any) -> Any:
+    def run(self, operation: Any) -> Any:
         return driven(self._cluster, operation)
 
-    def _open(self, address: str) -> Any:
-        return _Link(self._cluster, address)
 
-    def _give(self, link: Any) -> None:
-        """Links are not kept."""
+class _Links:
+    """Connections of a reader, each of which is used once."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster, self.asked = cluster, list[Header]()
+
+    def frame(self, address: str, request: Header) -> tuple[int, bytes]:
+        self.asked.append(request)
+        return len(self.asked), b""
+
+    def take(self, address: str, timeout_ms: int) -> _Link:
+        return _Link(self, address)
+
+    def give(self, link: _Link) -> None:
+        """Keep nothing."""
+
+    drop = give
 
 
 class _Link:
-    """What a `BulkConnection` is to a reader."""
+    """A connection as a reader uses it."""
 
-    def __init__(self, cluster: Cluster, address: str) -> None:
-        self._cluster, self.address, self._asked, self._body = cluster, address, [], b""
+    def __init__(self, links: _Links, address: str) -> None:
+        self._links, self.address, self._body = links, address, b""
 
-    def ask(self, request: Header) -> int:
-        self._asked.append(request)
-        return len(self._asked)
-
-    def flush(self) -> None:
-        """All is sent at once."""
+    def send(self, frames: bytes) -> None:
+        """Do nothing: the request is known."""
 
     def head(self) -> Command:
-        reply = self._cluster.answer(self.address, self._asked[-1])
-        reply.opaque, self._body = len(self._asked), bytes(reply.body)
+        asked = self._links.asked
+        reply = self._links.cluster.answer(self.address, asked[-1])
+        reply.opaque, self._body = len(asked), bytes(reply.body)
         return reply
 
     def body(self) -> bytes:
         return self._body
-
-    def close(self) -> None:
-        """Nothing is open."""
 
 
 def driven(cluster: Cluster, operation: Any) -> Any:

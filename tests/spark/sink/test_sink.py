@@ -54,7 +54,7 @@ class FakeProducer:
         """Return the queues of a topic."""
         return [MessageQueue(topic, "b-0", i) for i in range(self._queue_count)]
 
-    def submit(self, encoded, queues) -> Future:
+    def send_encoded(self, encoded, queues) -> Future:
         """Take a request; its answer comes when somebody waits for it."""
         future = Waited(self)
         self.sent.append((encoded, list(queues)))
@@ -255,7 +255,7 @@ def test_idempotent_each_row_has_one_queue_whatever_the_attempt():
 
 def test_a_request_that_failed_fails_the_task(monkeypatch: pytest.MonkeyPatch):
     class Failing(FakeProducer):
-        def submit(self, encoded, queues) -> Future:
+        def send_encoded(self, encoded, queues) -> Future:
             future: Future = Future()
             if len(self.sent) == 2:
                 future.set_exception(ConnectionLost("gone"))

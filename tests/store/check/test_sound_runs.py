@@ -6,7 +6,6 @@ from random import Random
 
 import pytest
 
-from halfmoon import arrays
 from halfmoon.store.check import sound_runs
 from halfmoon.store.check.fsck import fsck
 from halfmoon.store.check.sound_runs import run_at
@@ -82,10 +81,16 @@ def test_whatever_byte_of_log_queue_or_index_changes_is_said_as_without_runs(
     assert quick == list(fsck(disk, settings()))
 
 
-def test_chains_are_told_with_numpy_and_left_to_others_without(disk: SimDisk, monkeypatch: pytest.MonkeyPatch):
+def test_chains_are_whole_unless_an_entry_is_in_none_or_in_two(disk: SimDisk):
     index = KeyIndex(disk, settings().hash_slots, settings().index_entries_max)
     index.load()
-    assert sound_runs.chains_are_whole(index.files[0])
-    monkeypatch.setattr(arrays, "load", lambda: None)
-    monkeypatch.setattr(arrays, "np", None)
-    assert not sound_runs.chains_are_whole(index.files[0])
+    file = index.files[0]
+    assert sound_runs.chains_are_whole(file)
+    at = sound_runs.HEADER_BYTES + sound_runs.SLOT_BYTES * file.slots + 100 * 20 + 16  # the chain behind the 101st entry
+    right = bytes(file.file.view(at, 4))
+    for previous in (7, 101, 2**31 - 1, -5):
+        wrong = previous.to_bytes(4, "big", signed=True)
+        file.file.write(at, wrong)
+        assert sound_runs.chains_are_whole(file) is (wrong == right)
+    file.file.write(at, right)
+    assert sound_runs.chains_are_whole(file)

@@ -1,39 +1,18 @@
-"""Which entries a filter selects: alike with numpy and without, by hashes in the entries or by the properties of records alone."""
+"""Which entries a filter selects: by hashes in the entries or by the properties of records alone."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from random import Random
 
 import pytest
 
-from halfmoon import arrays
-from halfmoon.columns import filtering
-from halfmoon.hot import ENTRY, FILLER_SIZE, gather
-from halfmoon.sql92 import bulk_filter
+from halfmoon.hot import ENTRY, FILLER_SIZE, BulkFilter, gather
 from halfmoon.store import ReadStatus, Store
-from halfmoon.store.queues import matching
 from halfmoon.store.queues.matching import by_properties, selector
 from halfmoon.testing.disk import SimDisk
 from tests.store.driving import BORN, NOW, draft, facts_of, open_store
 
-arrays.load()
-NUMPY = arrays.np
 BORN_V6 = bytes(range(16)) + bytes([0, 0, 0xC3, 0x50])
-
-
-@pytest.fixture(params=["as it is", "numpy", "plain"])
-def way(request, monkeypatch) -> Iterator[str]:
-    """As this interpreter does it, with the compiled twin where that is installed; and both ways of the Python twin."""
-    if request.param != "as it is":
-        python_with(NUMPY if request.param == "numpy" else None, monkeypatch)
-    return request.param
-
-
-def python_with(np, monkeypatch) -> None:
-    monkeypatch.setattr(arrays, "np", np)
-    monkeypatch.setattr(matching, "tag_matches", filtering.tag_matches)
-    monkeypatch.setattr(bulk_filter, "ALL_UNSURE", filtering.BulkFilter(None, bulk_filter.UNSURE))
 
 
 @pytest.fixture
@@ -48,13 +27,16 @@ class Holding:
         self.text, self.at_most, self.seen, self.worth = text, at_most, [], worth
         self.rooms: list[int] = []
 
+    def note(self, topic, queue_id, offset, looked, indexes):
+        pass
+
     def possible(self, topic, queue_id, offset, count):
         if self.worth is not None:
             return [at - offset for at in self.worth if offset <= at < offset + count]
 
     def select(self, area, base, entries, at_most):
         self.rooms.append(at_most)
-        _, _, blocks, _, _ = bulk_filter.ALL_UNSURE.records(area, base, entries, 10**9, 1, 0, at_most)
+        _, _, blocks, _, _ = BulkFilter(None).records(area, base, entries, 10**9, 1, 0, at_most)
         blocks = blocks[: max(1, self.at_most - len(self.seen))]
         self.seen += blocks
         return [index for index, block in enumerate(blocks) if self.text in block], len(blocks), len(self.seen) >= self.at_most
@@ -82,7 +64,7 @@ def read_all(store: Store, wanted) -> list[int]:
 
 
 @pytest.mark.parametrize("hashes", [[5], [0], [-7, 5], [2**31 - 1, -(2**31), 0, 3], list(range(30))])
-def test_tags_select_what_looking_at_each_entry_would(store: Store, way: str, hashes: list[int]):
+def test_tags_select_what_looking_at_each_entry_would(store: Store, hashes: list[int]):
     random = Random(len(hashes))
     values = [0, 1, -1, 5, -7, 2**31 - 1, -(2**31), 3, 0x05000000, 12, 29]
     entries = [
@@ -99,7 +81,7 @@ def test_tags_select_what_looking_at_each_entry_would(store: Store, way: str, ha
 
 
 @pytest.mark.mission("001-08", "001-10")
-def test_a_rare_tag_among_many_is_found_without_a_look_at_the_log(way: str, monkeypatch):
+def test_a_rare_tag_among_many_is_found_without_a_look_at_the_log(monkeypatch):
     store = open_store(SimDisk(Random(1)), scan_entries_max=1000)
     random, wanted = Random(4), []
     for start in range(0, 6000, 500):
@@ -118,7 +100,7 @@ def test_a_rare_tag_among_many_is_found_without_a_look_at_the_log(way: str, monk
     assert list(asked) == wanted  # of the log only the messages that are given are looked at
 
 
-def test_fillers_are_stepped_over_by_a_filter(store: Store, way: str):
+def test_fillers_are_stepped_over_by_a_filter(store: Store):
     store.append("t", 0, [draft(tag=1)], NOW)
     store.queues["t", 0].next_offset = 5
     store.append("t", 0, [draft(tag=1)], NOW)
@@ -126,7 +108,7 @@ def test_fillers_are_stepped_over_by_a_filter(store: Store, way: str):
     assert (found.count, found.next_offset) == (2, 6)
 
 
-def test_an_answer_with_a_filter_is_full_at_its_count_or_its_bytes(store: Store, way: str):
+def test_an_answer_with_a_filter_is_full_at_its_count_or_its_bytes(store: Store):
     for number in range(40):
         store.append("t", 0, [draft(bytes(909), tag=number % 2)], NOW)  # 1,001 bytes a record
     for wanted in (frozenset([1]), Holding(b"")):
@@ -138,7 +120,7 @@ def test_an_answer_with_a_filter_is_full_at_its_count_or_its_bytes(store: Store,
         assert store.read("t", 0, 0, 32, wanted, max_bytes=10).count == 1  # one alone is always given
 
 
-def test_records_that_are_gone_are_told_apart_from_those_that_do_not_match(store: Store, way: str):
+def test_records_that_are_gone_are_told_apart_from_those_that_do_not_match(store: Store):
     store.append("t", 0, [draft(properties=b"a\x01b\x02", tag=1)] * 20, NOW)
     queue = store.queues["t", 0]
     queue.write_out()
@@ -152,7 +134,7 @@ def test_records_that_are_gone_are_told_apart_from_those_that_do_not_match(store
 
 
 @pytest.mark.mission("001-12")
-def test_a_test_of_properties_is_given_exactly_what_was_stored_and_no_body(store: Store, way: str):
+def test_a_test_of_properties_is_given_exactly_what_was_stored_and_no_body(store: Store):
     random, blocks = Random(3), []
     for number in range(400):  # over files of log and queue; hosts of both lengths
         block = b"n\x01%d\x02" % number + b"x\x01" + b"y" * random.randrange(50) + b"\x02"
@@ -172,7 +154,7 @@ def test_a_test_of_properties_is_given_exactly_what_was_stored_and_no_body(store
     assert properties(store, bytes(queue.entries(0, 50)))[1] == blocks[1:101:2]
 
 
-def test_properties_of_few_sizes_and_of_many_come_in_the_order_of_the_queue(way: str):
+def test_properties_of_few_sizes_and_of_many_come_in_the_order_of_the_queue():
     store = open_store(SimDisk(Random(1)), queue_file_bytes=20_000, commit_log_file_bytes=1024**2)
     random = Random(6)
     for sizes in ([0, 3, 5, 5, 9], list(range(200))):
@@ -183,7 +165,7 @@ def test_properties_of_few_sizes_and_of_many_come_in_the_order_of_the_queue(way:
 
 
 @pytest.mark.mission("001-12")
-def test_bodies_are_not_looked_at(store: Store, way: str):
+def test_bodies_are_not_looked_at(store: Store):
     store.append("t", 0, [draft(b"B" * 300, b"a\x01%d\x02" % number) for number in range(60)], NOW)
     queue = store.queues["t", 0]
     before = store.read("t", 0, 0, 60, Holding(b"a\x0142\x02"))
@@ -193,7 +175,7 @@ def test_bodies_are_not_looked_at(store: Store, way: str):
     assert (before.count, before[:4], before.size_bytes) == (1, after[:4], after.size_bytes)
 
 
-def test_a_pull_ends_where_the_test_has_looked_at_enough_for_now(store: Store, way: str):
+def test_a_pull_ends_where_the_test_has_looked_at_enough_for_now(store: Store):
     store.append("t", 0, [draft(properties=b"a\x01b\x02")] * 900, NOW)
     wanted = Holding(b"nothing", at_most=170)
     assert store.read("t", 0, 0, 32, wanted)[:2] == (ReadStatus.NO_MATCHED_MESSAGE, 170)
@@ -201,7 +183,7 @@ def test_a_pull_ends_where_the_test_has_looked_at_enough_for_now(store: Store, w
     assert store.read("t", 0, 170, 32, wanted).next_offset == 171  # it always gets on
 
 
-def test_a_test_is_told_for_how_many_an_answer_has_room(store: Store, way: str):
+def test_a_test_is_told_for_how_many_an_answer_has_room(store: Store):
     store.append("t", 0, [draft(properties=b"n\x01%d\x02" % (number % 100)) for number in range(900)], NOW)
     wanted = Holding(b"\x017\x02")
     for count, room in ((5, 5), (1000, 32), (0, 1)):
@@ -211,7 +193,7 @@ def test_a_test_is_told_for_how_many_an_answer_has_room(store: Store, way: str):
 
 
 @pytest.mark.mission("001-14")
-def test_what_is_not_worth_a_look_is_skipped_without_one(store: Store, way: str, monkeypatch):
+def test_what_is_not_worth_a_look_is_skipped_without_one(store: Store, monkeypatch):
     store.append("t", 0, [draft(properties=b"n\x01%d\x02" % number) for number in range(900)], NOW)
     worth = [3, 4, 200, 201, 202, 640, *range(700, 790), 899]
     wanted = Holding(b"2\x02", worth=worth)
@@ -222,18 +204,18 @@ def test_what_is_not_worth_a_look_is_skipped_without_one(store: Store, way: str,
     assert store.read("t", 0, 0, 32, few).next_offset == 202
 
 
-def test_of_large_properties_a_test_is_given_a_few_at_once(way: str):
+def test_of_large_properties_a_test_is_given_a_few_at_once():
     store = open_store(SimDisk(Random(1)), commit_log_file_bytes=4 * 1024**2)
     blocks = [b"n\x01%d\x02x\x01" % number + b"y" * 30_000 for number in range(60)]
     store.append("t", 0, [draft(properties=block) for block in blocks], NOW)
     area, entries = store.log.segments.view(0, store.log.end), bytes(store.queues["t", 0].entries(0, 60))
-    assert bulk_filter.ALL_UNSURE.records(area, 0, entries, 10**9, 1, 0, 32)[1:4] == (list(range(9)), blocks[:9], 9)
+    assert BulkFilter(None).records(area, 0, entries, 10**9, 1, 0, 32)[1:4] == (list(range(9)), blocks[:9], 9)
     wanted = Holding(b"n\x0159\x02")
     assert read_all(store, wanted) == [59]
     assert wanted.seen == blocks
 
 
-def test_damaged_records_have_no_properties_and_harm_nobody(store: Store, way: str):
+def test_damaged_records_have_no_properties_and_harm_nobody(store: Store):
     store.append("t", 0, [draft(b"12345678", b"a\x01b\x02")] * 300, NOW)
     queue, random = store.queues["t", 0], Random(9)
     whole = store.log.end
@@ -249,18 +231,3 @@ def test_damaged_records_have_no_properties_and_harm_nobody(store: Store, way: s
     assert found == list(range(300))
     assert len(blocks) < 300
     assert b"a\x01b\x02" in blocks
-
-
-def test_with_numpy_and_without_damaged_records_give_the_same(store: Store, monkeypatch):
-    random = Random(10)
-    for round_number in range(40):
-        store.append("t", 0, [draft(random.randbytes(40), b"a\x01b\x02" * random.randrange(4)) for _ in range(30)], NOW)
-        queue = store.queues["t", 0]
-        at, _, _ = queue.entry(round_number * 30 + random.randrange(30))
-        store.log.segments.write(at + random.choice([4, 36, 84, 84, 128]), random.randbytes(4))
-        entries = bytes(queue.entries(round_number * 30, 30))
-        as_it_is = properties(store, entries)
-        for np in (NUMPY, None):
-            with monkeypatch.context() as patch:
-                python_with(np, patch)
-                assert properties(store, entries) == as_it_is

@@ -11,7 +11,6 @@ from halfmoon.errors import StoreNotWritable
 from halfmoon.store.health import Health
 from halfmoon.store.log.commit_log import CommitLog
 from halfmoon.store.queues.consume_queue import ConsumeQueue
-from halfmoon.store.queues.ends import QueueEnds
 from halfmoon.store.queues.visible_offsets import Arrival, VisibleOffsets
 from halfmoon.testing.disk import SimDisk
 from tests.store.driving import HOST, NOW, carry_out, draft, entries_of, open_store, read_all
@@ -20,9 +19,7 @@ from tests.store.driving import HOST, NOW, carry_out, draft, entries_of, open_st
 def visible_on(disk: SimDisk) -> tuple[VisibleOffsets, list[str]]:
     reasons: list[str] = []
     health = Health(reasons.append)
-    ends = QueueEnds(disk, health)
-    ends.load(1)
-    return VisibleOffsets(CommitLog(disk, 65536, HOST, 1 << 20), health, ends), reasons
+    return VisibleOffsets(CommitLog(disk, 65536, HOST, 1 << 20), health), reasons
 
 
 def test_entries_wait_until_the_log_is_durable_and_come_a_queue_at_a_time():

@@ -29,6 +29,7 @@ from halfmoon.broker.access.accounts import Account
 from halfmoon.broker.access.addresses import among, numbers_of
 from halfmoon.broker.access.files import Edit, RuleFiles, Rules
 from halfmoon.broker.access.previous import PreviousSecrets, Uses, text
+from halfmoon.broker.service import Service
 from halfmoon.broker.settings import AclMode, BrokerSettings
 from halfmoon.columns.signing import ACCESS_KEY
 from halfmoon.effects import Work
@@ -88,7 +89,7 @@ class Known(msgspec.Struct):
     signer: Account | None = None
 
 
-class Access:
+class Access(Service):
     """Access control of one broker. ``files`` must make sense at the start: raises SettingError, OSError.
 
     ``rocketmq``: rights are taken from headers, as in 4.9, not from the objects that requests are about.
@@ -295,7 +296,7 @@ class Access:
             self._told.add((host, str(refused)))
             self._log.warning("access refused: reason=%s code=%d from=%s", refused, code, peer.remote)
 
-    def lost(self, peer: int) -> None:
+    def lost(self, peer: int, *, by_us: bool) -> None:
         """A connection is gone."""
         self._known.pop(peer, None)
 
@@ -352,7 +353,7 @@ class Access:
         self._look_ms += by_ms
         self._log.stepped(by_ms)
 
-    def texts(self) -> dict[str, str]:
+    def texts(self, now: int) -> dict[str, str]:
         """Runtime information (28)."""
         refused = " ".join(f"{kind}={count}" for kind, count in self.refusals.items())
         texts = {"aclAccounts": str(len(self.rules.accounts)), "aclRefusals": refused, "aclPreviousSecrets": text(self.uses())}

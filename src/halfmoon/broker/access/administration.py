@@ -16,6 +16,7 @@ from halfmoon.broker.access.files import Edit
 from halfmoon.broker.access.previous import Uses
 from halfmoon.broker.request import Handlers, Reply, Request
 from halfmoon.broker.send.pending_replies import PendingReplies, refused
+from halfmoon.broker.service import Service
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.errors import BrokerError, HalfmoonError, ResponseCode, ServiceNotAvailable, SettingError, UsageError
 from halfmoon.shown.texts import time_text
@@ -42,14 +43,14 @@ KEEP_MS_MAX = 366 * 86_400_000
 Data = dict[str, Any]
 
 
-class Administration:
+class Administration(Service):
     """The service that answers 50 to 54. ``access`` None: access control is off, and all of them are refused."""
 
     def __init__(self, access: Access | None, settings: BrokerSettings, pending_replies: PendingReplies) -> None:
         self._access, self._settings, self._pending_replies = access, settings, pending_replies
 
     def handlers(self) -> Handlers:
-        """Return what answers which request."""
+        """Return the handler of each request that it answers."""
         return {
             UpdateAndCreateAclConfig: self.update,
             DeleteAclConfig: self.delete,

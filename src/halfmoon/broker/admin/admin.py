@@ -17,6 +17,7 @@ from halfmoon.broker.names import BATCH_TOPIC, SYSTEM_TOPICS, TIMER_TOPIC
 from halfmoon.broker.request import Handlers, Reply, Request
 from halfmoon.broker.saving import saves
 from halfmoon.broker.send.pending_replies import WAITING_MAX
+from halfmoon.broker.service import Service, Services
 from halfmoon.broker.stats import Item
 from halfmoon.broker.topics import PATH as TOPICS
 from halfmoon.broker.topics import topic_config
@@ -74,21 +75,19 @@ NO_POOL = str(2**31 - 1)
 """Free buffers of a pool that is not used, as RocketMQ counts them."""
 
 
-class Admin:
+class Admin(Service):
     """The service that answers 17, 18, 21, 26, 28, 200, 201, 202, 207, 215, 225, 305, 315, 351, 352 and 353."""
 
     def __init__(
-        self, context: Context, configuration: Configuration, on_topic_deleted: Callable[[str], None],
-        on_group_deleted: Callable[[str], None], of_transactions: Callable[[int], dict[str, str]],
+        self, context: Context, configuration: Configuration, services: Services, of_broker: Callable[[], dict[str, str]]
     ) -> None:  # fmt: skip
         self._settings, self._store, self._topics = context.settings, context.store, context.topics
         self._groups, self._offsets, self._stats = context.groups, context.offsets, context.stats
         self._pending_replies, self._began_at = context.pending_replies, context.store.end_offset
-        self._configuration, self._on_topic_deleted, self._on_group_deleted = configuration, on_topic_deleted, on_group_deleted
-        self._of_transactions = of_transactions
+        self._configuration, self._services, self._of_broker = configuration, services, of_broker
 
     def handlers(self) -> Handlers:
-        """Return what answers which request."""
+        """Return the handler of each request that it answers."""
         return {
             UpdateAndCreateTopic: self.create_topic,
             UpdateAndCreateTopicList: self.create_topics,
@@ -110,7 +109,7 @@ class Admin:
 
     # ------------------------------------------------------------ topics
 
-    @saves(TOPICS)
+    @saves(TOPICS, announced=True)
     def create_topic(self, request: Request) -> Reply:
         """Create or replace a topic (17). ``order`` is kept from what name servers said, as in the original 4.x."""
         header = request.header(UpdateAndCreateTopic)
@@ -134,7 +133,7 @@ class Admin:
                 request.peer.remote, topic, read_count, read_count + len(removed), hidden,
             )  # fmt: skip
 
-    @saves(TOPICS)
+    @saves(TOPICS, announced=True)
     def create_topics(self, request: Request) -> Reply:
         """Create or replace topics (18, as in 5.3.3), all or, where one is refused (29), none. Attributes are not heeded, as in 17.
 
@@ -168,8 +167,7 @@ class Admin:
         """Remove the queues of a topic that is not in the table any more, and all that was kept about it."""
         self._store.delete_topic(topic, now)
         self._offsets.remove(topic=topic)
-        self._stats.forget(topic=topic)
-        self._on_topic_deleted(topic)
+        self._services.call("topic_deleted", topic)
 
     def topics(self, _request: Request) -> Reply:
         """Return the configuration of all topics (21)."""
@@ -223,8 +221,7 @@ class Admin:
         self._groups.delete(header.group_name, request.now)
         if header.remove_offset or header.clean_offset:
             self._offsets.remove(group=header.group_name)
-        self._stats.forget(group=header.group_name)
-        self._on_group_deleted(header.group_name)
+        self._services.call("group_deleted", header.group_name)
         return Reply()
 
     def groups(self, _request: Request) -> Reply:
@@ -289,7 +286,7 @@ class Admin:
         """Return the runtime information by key."""
         return {
             **self._life(now), **self._puts_and_gets(now), **self._disk(), **self._queues_of_requests(),
-            **self._of_transactions(now),
+            **self._of_broker(), **self._services.texts(now),
         }  # fmt: skip
 
     def _life(self, now: int) -> dict[str, str]:

@@ -14,13 +14,14 @@ from halfmoon.broker.context import Context
 from halfmoon.broker.names import is_system_topic
 from halfmoon.broker.request import Handlers, Reply, Request
 from halfmoon.broker.saving import saves
+from halfmoon.broker.service import Service
 from halfmoon.logs import listed
 from halfmoon.wire.headers.admin import CleanExpiredConsumequeue, CleanUnusedTopic, DeleteExpiredCommitlog
 
 log = logging.getLogger("halfmoon.broker")
 
 
-class Cleaning:
+class Cleaning(Service):
     """The service that answers 306, 316 and 329."""
 
     def __init__(self, context: Context, forget_topic: Callable[[str, int], None]) -> None:
@@ -28,7 +29,7 @@ class Cleaning:
         self._store, self._topics, self._forget_topic = context.store, context.topics, forget_topic
 
     def handlers(self) -> Handlers:
-        """Return what answers which request."""
+        """Return the handler of each request that it answers."""
         return {
             CleanExpiredConsumequeue: self.expired_queues,
             CleanUnusedTopic: self.unused_topics,

@@ -16,6 +16,7 @@ from halfmoon.broker.context import Context
 from halfmoon.broker.names import TEMPLATE_TOPIC
 from halfmoon.broker.request import Handlers, Reply, Request
 from halfmoon.broker.saving import saves
+from halfmoon.broker.service import Service
 from halfmoon.broker.settings import CHANGEABLE, BrokerSettings
 from halfmoon.errors import BrokerError, NoPermission, SettingError
 from halfmoon.settings import Loaded, describe, load, overwrite, properties_text
@@ -56,7 +57,7 @@ class _Change(NamedTuple):
         return {key: every[key] for key in sorted(keys)}
 
 
-class Configuration:
+class Configuration(Service):
     """The service that answers 25. It alone writes to the settings of its broker, which are the broker's own copies."""
 
     def __init__(self, context: Context) -> None:
@@ -77,7 +78,7 @@ class Configuration:
         self._mark_changed = context.tables.add(PATH, lambda: (_lines(self._changed, "\n") + "\n").encode())
 
     def handlers(self) -> Handlers:
-        """Return what answers which request."""
+        """Return the handler of each request that it answers."""
         return {UpdateBrokerConfig: self.update}
 
     @saves(PATH)

@@ -36,6 +36,7 @@ from halfmoon.broker.names import BATCH_TOPIC, FORBIDDEN_TO_SEND, TEMPLATE_TOPIC
 from halfmoon.broker.request import Handlers, Reply, Request
 from halfmoon.broker.send.pending_replies import refused
 from halfmoon.broker.send.sends import Sends
+from halfmoon.broker.service import Service
 from halfmoon.effects import Op
 from halfmoon.errors import BrokerError, CorruptRecord, InvalidParameter, MessageRefused, NoPermission, SystemBusy
 from halfmoon.logs import RateLimitedLog
@@ -65,7 +66,7 @@ SNAPSHOT_STEPS, SNAPSHOT_MS = 2000, 3_600_000
 PIECE_TIMEOUT_MIN_MS = 1000
 
 
-class Batches:
+class Batches(Service):
     """The service that answers 31030 to 31037. ``start`` runs an operation in the background."""
 
     def __init__(
@@ -99,7 +100,7 @@ class Batches:
         self._pin = store.maintenance.pin("batch transactions", self.needed_from)
 
     def handlers(self) -> Handlers:
-        """Return what answers which request."""
+        """Return the handler of each request that it answers."""
         return {
             PrepareBatch: self.prepare,
             VoteBatch: self.vote,
@@ -426,13 +427,16 @@ class Batches:
             for attempt in stream.attempts.values():
                 attempt.heard_ms += by_ms
 
-    def tick(self, now: int) -> bool:
-        """Go on publishing, ask about attempts in doubt, forget idle ids, write snapshots; return whether the log has grown."""
+    def texts(self, now: int) -> dict[str, str]:
+        """Return how many ids and undecided attempts there are."""
+        return self.listing.texts()
+
+    def tick(self, now: int) -> None:
+        """Go on publishing, ask about attempts in doubt, forget idle ids, write snapshots."""
         self._log.tick(now)
         if not len(self.streams) or (self._store.refusal is not None and not self._pin.in_the_way_below):
             self._look_ms = self._blocked_ms = max(self._look_ms, now + LOOK_MS)
-            return False
-        end = self._store.end_offset
+            return
         if self._publishing and now >= self._blocked_ms:
             with self._store.maintenance.making_room(self._pin):
                 self._publish(now)
@@ -443,7 +447,6 @@ class Batches:
             except BrokerError as exc:
                 self._look_ms = now + LOOK_MS
                 self._log.warning("batch transactions wait for the store: %s", exc.remark)
-        return self._store.end_offset > end
 
     def _look(self, now: int) -> None:
         for stream in list(self.streams.table.values()):

@@ -17,6 +17,7 @@ from halfmoon.broker.context import Context
 from halfmoon.broker.names import RETRY_PREFIX
 from halfmoon.broker.request import Handlers, Reply, Request
 from halfmoon.broker.saving import saves
+from halfmoon.broker.service import Service
 from halfmoon.effects import Call, Op
 from halfmoon.errors import (
     BrokerError,
@@ -58,7 +59,7 @@ WAITING_MAX = 10_000
 """Requests that wait for a route."""
 
 
-class Assignment:
+class Assignment(Service):
     """The service that answers 400, 401 and 402."""
 
     def __init__(self, context: Context, name_servers: Iterable[str], start: Callable[[Op[None], str], None]) -> None:
@@ -78,7 +79,7 @@ class Assignment:
         self._changed = context.tables.add(PATH, lambda: to_json(self._table()))
 
     def handlers(self) -> Handlers:
-        """Return what answers which request."""
+        """Return the handler of each request that it answers."""
         return {
             QueryAssignment: self.query,
             SetMessageRequestMode: self.set_mode,
@@ -119,8 +120,15 @@ class Assignment:
         self._changed()
         return Reply()
 
-    def forget(self, *, topic: str | None = None, group: str | None = None) -> None:
-        """Drop the modes of a deleted topic or group."""
+    def topic_deleted(self, topic: str) -> None:
+        """Forget the modes of a topic that was deleted."""
+        self._forget(topic=topic)
+
+    def group_deleted(self, group: str) -> None:
+        """Forget the modes of a group that was deleted."""
+        self._forget(group=group)
+
+    def _forget(self, *, topic: str | None = None, group: str | None = None) -> None:
         left = {
             name: {member: mode for member, mode in groups.items() if member != group}
             for name, groups in self._modes.items()

@@ -17,11 +17,10 @@ from heapq import heappop, heappush
 
 import msgspec
 
-from halfmoon.broker.consumers.clients import Clients
+from halfmoon.broker.context import Context
 from halfmoon.broker.names import check_group
 from halfmoon.broker.request import Handlers, Reply, Request, account_of
-from halfmoon.broker.settings import BrokerSettings
-from halfmoon.broker.topics import Topics
+from halfmoon.broker.service import Service
 from halfmoon.errors import BrokerError
 from halfmoon.model import MessageQueue
 from halfmoon.wire.bodies import LockBatchReply, LockBatchRequest, to_json
@@ -31,6 +30,9 @@ LOCKS_MAX = 200_000
 """Locks of all groups together, so that they cannot fill the memory; one over it is not granted."""
 
 CLIENT_ID_LENGTH_MAX = 1024
+
+EXPIRE_SCAN_MS = 10_000
+"""How often locks are looked for that have run out."""
 
 _STALE_MAX = 1000
 """Entries about locks that are not there any more: more than these and twice the number of locks are removed together."""
@@ -51,18 +53,19 @@ class Lock(msgspec.Struct):
     due_ms: int = 0
 
 
-class Locks:
+class Locks(Service):
     """The service that answers 41 and 42. ``tell(group)`` has the members of a group rebalance."""
 
-    def __init__(self, settings: BrokerSettings, topics: Topics, clients: Clients, tell: Callable[[str], None]) -> None:
-        self._settings, self._topics, self._clients, self._tell = settings, topics, clients, tell
+    def __init__(self, context: Context, tell: Callable[[str], None]) -> None:
+        self._settings, self._topics, self._clients, self._tell = context.settings, context.topics, context.clients, tell
+        self._next_expire_ms = context.started_ms + EXPIRE_SCAN_MS
         self._locks: dict[str, dict[tuple[str, int], Lock]] = {}
         self._count = 0
         self._of_peer: dict[int, set[Place]] = {}
         self._ends: list[tuple[int, Place]] = []  # heap: when locks that others want are looked at again
 
     def handlers(self) -> Handlers:
-        """Return what answers which request."""
+        """Return the handler of each request that it answers."""
         return {
             LockBatchMq: self.lock,
             UnlockBatchMq: self.unlock,
@@ -125,7 +128,7 @@ class Locks:
 
     # ------------------------------------------------------------ connections and time
 
-    def lost(self, peer: int, *, by_us: bool = False) -> None:
+    def lost(self, peer: int, *, by_us: bool) -> None:
         """A connection was lost: its locks are freed, or end when their owner considers them lost.
 
         ``by_us``: this broker closed it. A silent client may notice that much later, and goes on consuming until then.
@@ -141,12 +144,15 @@ class Locks:
             if lock.wanted:
                 self._look_at(place, lock)
 
-    def due(self) -> int | None:
+    def due(self) -> int:
         """When `tick` wants to be called next."""
-        return self._ends[0][0] + 1 if self._ends else None
+        return min(self._ends[0][0] + 1, self._next_expire_ms) if self._ends else self._next_expire_ms
 
     def tick(self, now: int) -> None:
-        """Free the queues that others wait for and whose lock has run out."""
+        """Free the queues that others wait for and whose lock has run out; at times all locks that have run out."""
+        if now >= self._next_expire_ms:
+            self._next_expire_ms = now + EXPIRE_SCAN_MS
+            self._expire(now)
         while self._ends and self._ends[0][0] < now:
             due_ms, place = heappop(self._ends)
             lock = self._get(place)
@@ -159,6 +165,7 @@ class Locks:
 
     def stepped(self, by_ms: int) -> None:
         """The clock was set: locks hold as long as they would have."""
+        self._next_expire_ms += by_ms
         self._ends = [(due_ms + by_ms, place) for due_ms, place in self._ends]
         for locks in self._locks.values():
             for lock in locks.values():
@@ -166,7 +173,7 @@ class Locks:
                 lock.until_ms += by_ms
                 lock.due_ms += by_ms
 
-    def expire(self, now: int) -> None:
+    def _expire(self, now: int) -> None:
         """Forget all locks that have run out."""
         for group, locks in list(self._locks.items()):
             for (topic, queue_id), lock in list(locks.items()):

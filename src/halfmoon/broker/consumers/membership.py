@@ -16,6 +16,7 @@ from halfmoon.broker.names import check_group, retry_topic
 from halfmoon.broker.pull.filters import EXPRESSION_LENGTH_MAX
 from halfmoon.broker.request import Handlers, Reply, Request, account_of
 from halfmoon.broker.saving import saved_later
+from halfmoon.broker.service import Service
 from halfmoon.broker.topics import UNIT_SUB
 from halfmoon.errors import AccessRefused, BrokerError, ConsumerNotOnline, SubscriptionParseFailed
 from halfmoon.limits import TOPIC_LENGTH_MAX
@@ -56,11 +57,14 @@ SUBSCRIPTIONS_MAX = 2_000
 NOTICES_A_TURN = 256
 """Notices that leave in one turn: each is a write to a connection of its own, some 10 us."""
 
+EXPIRE_SCAN_MS = 10_000
+"""How often silent clients are looked for. Follows ClientHousekeepingService."""
+
 CLIENT_ID_LENGTH_MAX = 1024
 """A client id is made of an address, an instance name and a unit name."""
 
 
-class Membership:
+class Membership(Service):
     """The service that answers 34, 35, 38, 46, 203, 204 and 328, and sends 40."""
 
     def __init__(self, context: Context, check_subscription: Callable[[Subscription], None]) -> None:
@@ -70,6 +74,7 @@ class Membership:
         self._notifies = context.settings.notify_members
         self._rejects_pulling = context.settings.reject_pull_consumers
         self._notices = 0
+        self._settings, self._next_expire_ms = context.settings, context.started_ms + EXPIRE_SCAN_MS
         self._log = RateLimitedLog(logging.getLogger("halfmoon.broker"), 0)
         self.changed: dict[str, None] = {}
         """Consumer groups whose members are to be notified at the end of this turn, in order."""
@@ -77,7 +82,7 @@ class Membership:
         """Members that are still to be notified, by group and connection; whose turn is next comes first."""
 
     def handlers(self) -> Handlers:
-        """Return what answers which request."""
+        """Return the handler of each request that it answers."""
         return {
             HeartBeat: self.heartbeat,
             UnregisterClient: self.unregister,
@@ -155,13 +160,16 @@ class Membership:
         self.changed.update(dict.fromkeys(changed))
         return Reply()
 
-    def lost(self, peer: int) -> None:
+    def lost(self, peer: int, *, by_us: bool) -> None:
         """A connection was lost: its groups are notified at once."""
         self.changed.update(dict.fromkeys(self._clients.lost(peer)))
 
-    def expire(self, before_ms: int) -> None:
+    def tick(self, now: int) -> None:
         """Drop clients that were not heard from, close their connections, and notify the others."""
-        groups, silent = self._clients.expire(before_ms)
+        if now < self._next_expire_ms:
+            return
+        self._next_expire_ms = now + EXPIRE_SCAN_MS
+        groups, silent = self._clients.expire(now - self._settings.client_expiry_ms)
         for peer in silent:
             self._peers.close(peer, "no heartbeat")
         self.changed.update(dict.fromkeys(groups))
@@ -196,9 +204,14 @@ class Membership:
         command.language = int(Language.JAVA)
         return encode(command)
 
-    def due(self) -> int | None:
-        """When `notify` wants to be called: at once, as long as members are to be notified."""
-        return 0 if self.owed else None
+    def due(self) -> int:
+        """When silent clients are looked for; at once, as long as members are to be notified."""
+        return 0 if self.owed else self._next_expire_ms
+
+    def stepped(self, by_ms: int) -> None:
+        """The clock was set: no client seems silent because of it."""
+        self._next_expire_ms += by_ms
+        self._clients.stepped(by_ms)
 
     # ------------------------------------------------------------ asking
 

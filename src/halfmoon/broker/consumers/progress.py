@@ -13,6 +13,7 @@ from halfmoon.broker.names import check_group
 from halfmoon.broker.pull.deleted_topics import NOTHING
 from halfmoon.broker.request import Handlers, Reply, Request
 from halfmoon.broker.saving import saved_later, saves
+from halfmoon.broker.service import Service
 from halfmoon.broker.topics import check_birth
 from halfmoon.errors import BrokerError, QueryNotFound, TopicRecreated
 from halfmoon.model import MessageQueue
@@ -49,7 +50,7 @@ from halfmoon.wire.headers.topic import QueryConsumeTimeSpan, QueryTopicConsumeB
 I64_MAX = 2**63 - 1
 
 
-class Progress:
+class Progress(Service):
     """The service that answers 14, 15, 43, 208, 300, 303, 308, 314, 317, 343 and 345."""
 
     def __init__(self, context: Context) -> None:
@@ -58,7 +59,7 @@ class Progress:
         self._stale_offsets = context.stale_offsets
 
     def handlers(self) -> Handlers:
-        """Return what answers which request."""
+        """Return the handler of each request that it answers."""
         return {
             QueryConsumerOffset: self.query,
             UpdateConsumerOffset: self.update,

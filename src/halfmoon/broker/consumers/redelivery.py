@@ -32,6 +32,7 @@ from halfmoon.broker.names import (
 from halfmoon.broker.request import Handlers, Reply, Request
 from halfmoon.broker.saving import saved_later
 from halfmoon.broker.send.sends import SendHeaderOf, Sends
+from halfmoon.broker.service import Service
 from halfmoon.broker.topics import UNIT_SUB
 from halfmoon.errors import BadMessage, BrokerError, CorruptRecord, GroupNotFound, MessageRefused, NoPermission
 from halfmoon.hot import Draft, Parts, tag_hash
@@ -67,7 +68,7 @@ class Copy(msgspec.Struct):
     counted: str
 
 
-class Redelivery:
+class Redelivery(Service):
     """The service that answers 36 and looks at sends to retry topics."""
 
     def __init__(self, context: Context, sends: Sends, delays: Delays) -> None:
@@ -76,7 +77,7 @@ class Redelivery:
         self._queue_waiters, self._sends, self._delays = context.queue_waiters, sends, delays
 
     def handlers(self) -> Handlers:
-        """Return what answers which request."""
+        """Return the handler of each request that it answers."""
         return {
             ConsumerSendMsgBack: self.send_back,
         }

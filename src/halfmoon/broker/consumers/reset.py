@@ -10,6 +10,7 @@ from halfmoon.broker.consumers.offsets import PATH as OFFSETS
 from halfmoon.broker.context import Context
 from halfmoon.broker.request import Handlers, Reply, Request
 from halfmoon.broker.saving import saves
+from halfmoon.broker.service import Service
 from halfmoon.errors import BrokerError, ConsumerNotOnline, GroupNotFound
 from halfmoon.model import MessageQueue
 from halfmoon.wire.bodies import ResetOffsetBody, TopicConfig, to_json
@@ -21,7 +22,7 @@ ALL, NO_OFFSET = -1, -1
 """In a 222 of 5.x: every queue; no given offset, but a time."""
 
 
-class Resets:
+class Resets(Service):
     """The service that answers 222 and 31010."""
 
     def __init__(self, context: Context) -> None:
@@ -29,7 +30,7 @@ class Resets:
         self._clients, self._offsets, self._peers = context.clients, context.offsets, context.peers
 
     def handlers(self) -> Handlers:
-        """Return what answers which request."""
+        """Return the handler of each request that it answers."""
         return {
             InvokeBrokerToResetOffset: self.reset,
             MoveGroupOffsets: self.move,

@@ -24,6 +24,7 @@ from halfmoon.broker.delay.timer import CANCEL_KEY, Timer
 from halfmoon.broker.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from halfmoon.broker.request import Handlers, Reply, Request
 from halfmoon.broker.send.sends import SendHeaderOf, Sends
+from halfmoon.broker.service import Service
 from halfmoon.errors import IllegalOperation, MessageRefused, NoPermission
 from halfmoon.hot import Draft
 from halfmoon.logs import RateLimitedLog
@@ -53,7 +54,7 @@ class RequestedDelay(NamedTuple):
     deliver_ms: int | None
 
 
-class Delays:
+class Delays(Service):
     """The service of delayed messages. ``levels`` is the table."""
 
     def __init__(self, context: Context, levels: Levels, sends: Sends) -> None:
@@ -80,7 +81,7 @@ class Delays:
             )
 
     def handlers(self) -> Handlers:
-        """Return what answers which request."""
+        """Return the handler of each request that it answers."""
         return {
             GetAllDelayOffset: self.offsets,
             RecallMessage: self.recall,
@@ -269,8 +270,8 @@ class Delays:
         """The clock was set: messages are due at dates, so nothing moves. Pauses are too short to be moved."""
         self._log.stepped(by_ms)
 
-    def tick(self, now: int) -> bool:
-        """Deliver some of the due messages, of each level in turn; return whether there was one. `due` says if there are more."""
+    def tick(self, now: int) -> None:
+        """Deliver some of the due messages, of each level in turn. `due` says if there are more."""
         self._log.tick(now)
         sources: list[LevelQueue | Timer] = [
             level_queue for level_queue in self.level_queues.values() if level_queue.due is not None and level_queue.due <= now
@@ -280,7 +281,7 @@ class Delays:
         if self._store.refusal is not None:
             for level_queue in sources:
                 level_queue.wait(now + RETRY_MS)
-            return False
+            return
         self._turn += 1
         done = 0
         for place in range(len(sources)):
@@ -289,7 +290,6 @@ class Delays:
             # Another one begins each time, so that the first does not use up every tick.
             level_queue = sources[(place + self._turn) % len(sources)]
             done += self._run_timer(now) if isinstance(level_queue, Timer) else self._run(level_queue, now)
-        return done > 0
 
     def _queue_created(self) -> None:
         """A queue was created that a level waits for."""
@@ -332,14 +332,14 @@ class Delays:
         """Return the progress of each level (45)."""
         return Reply(body=self._progress.text())
 
-    def texts(self) -> dict[str, str]:
+    def texts(self, now: int) -> dict[str, str]:
         """Return, for each level that delivered messages, its progress and the end of its queue, as runtime information."""
         return {
             f"scheduleMessageOffset_{level}": f"{level_queue.offset},{self._store.queue_max(SCHEDULE_TOPIC, level - 1)}"
             for level, level_queue in self.level_queues.items() if level_queue.offset > 0
         }  # fmt: skip
 
-    def close(self) -> None:
+    def close(self, now: int) -> None:
         """Save the progress, if the log is durable, and close its file. Waits for the device."""
         self._progress.close()
 

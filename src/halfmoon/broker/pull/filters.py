@@ -14,13 +14,12 @@ from collections.abc import Mapping
 from halfmoon import sql92
 from halfmoon.broker.consumers.clients import Clients
 from halfmoon.broker.names import RETRY_PREFIX
-from halfmoon.broker.pull.bitmaps import STEPS_OF_ARRIVALS, BitMaps, Expressions
+from halfmoon.broker.pull.bloom import Matches
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.errors import BrokerError, SubscriptionParseFailed, SystemBusy, UsageError
+from halfmoon.hot import BulkFilter
 from halfmoon.logs import RateLimitedLog
 from halfmoon.model import Subscription, java_hash, tags_of
-from halfmoon.sql92.bulk_filter import ALL_UNSURE
-from halfmoon.store.store import Arrival, Store
 from halfmoon.wire.bodies.clients import CLASS
 from halfmoon.wire.properties import value_of
 
@@ -35,11 +34,11 @@ _STEPS_OF_CALL = 20
 """Steps for giving records to a bulk filter, besides the steps that it counts itself."""
 _WEIGHT_OF_TABLE, _WEIGHT_OF_SCAN = 20, 2
 """Steps for each 100 bytes of properties that are read into a table, or of a value that is searched or read as a floating-point
-number. Where there is no table each name that is looked up takes one."""
+number."""
 _WEIGHT_OF_RETRY = 4
 """The same, to find the topic from which a message came."""
-GROUPS_OF_TOPIC_MAX = 256
-"""Groups of a topic whose expressions are evaluated when messages arrive: for hundreds the bits are of no use."""
+_UNSURE = BulkFilter(None)
+"""A bulk filter that gives out the properties of all messages."""
 
 _COMPILED_MAX, _COMPILED_CHARACTERS_MAX = 1_000, 1_000_000
 _STEPS_OF_CHARACTER = 20
@@ -62,23 +61,28 @@ class Budget:
 
 def bytes_weight(compiled: sql92.Filter) -> int:
     """Return what testing a message costs beside its fixed steps, in steps for each 100 bytes of its properties."""
-    return (_WEIGHT_OF_TABLE if compiled.in_a_table else len(compiled.names)) + compiled.scans * _WEIGHT_OF_SCAN
+    return _WEIGHT_OF_TABLE + compiled.scans * _WEIGHT_OF_SCAN
 
 
 class SqlTest:
     """One expression as a pull's test. See `halfmoon.store.queues.matching.PropertyTest`."""
 
-    __slots__ = ("_bitmaps", "_budget", "_filter", "_group", "_weight")
+    __slots__ = ("_budget", "_filter", "_matches", "_weight")
 
-    def __init__(self, compiled: sql92.Filter, budget: Budget, bitmaps: BitMaps | None = None, group: str = "") -> None:
-        self._filter, self._budget, self._bitmaps, self._group = compiled, budget, bitmaps, group
+    def __init__(self, compiled: sql92.Filter, budget: Budget, matches: Matches | None = None) -> None:
+        self._filter, self._budget, self._matches = compiled, budget, matches
         self._weight = bytes_weight(compiled)
 
     def possible(self, topic: str, queue_id: int, offset: int, count: int) -> list[int] | None:
         """Return the indexes of the messages from an offset on that may match; None: any may."""
-        if self._bitmaps is None:
+        if self._matches is None:
             return None
-        return self._bitmaps.possible((topic, queue_id), offset, count, self._group, self._filter.expression)
+        return self._matches.of(topic, queue_id).possible(offset, count, self._filter.expression)
+
+    def note(self, topic: str, queue_id: int, offset: int, looked: int, indexes: list[int]) -> None:
+        """Remember which of the messages from an offset on matched, of those that were looked at."""
+        if self._matches is not None:
+            self._matches.of(topic, queue_id).note(offset, looked, self._filter.expression, indexes)
 
     def select(self, area: memoryview, base: int, entries: bytes, at_most: int) -> tuple[list[int], int, bool]:
         """Return the indexes of entries whose records match, how many were looked at, and whether the turn's budget is used up."""
@@ -102,11 +106,14 @@ class RetryTest:
         self._weight = _WEIGHT_OF_RETRY + max(bytes_weight(compiled) for compiled in filters.values())
 
     def possible(self, topic: str, queue_id: int, offset: int, count: int) -> None:
-        """Any message may match."""
+        """Return None: any message may match."""
+
+    def note(self, topic: str, queue_id: int, offset: int, looked: int, indexes: list[int]) -> None:
+        """Remember nothing: the test depends on the group."""
 
     def select(self, area: memoryview, base: int, entries: bytes, at_most: int) -> tuple[list[int], int, bool]:
         """Return the indexes of entries whose records match, how many were looked at, and whether the turn's budget is used up."""
-        _, _, blocks, looked, spent = ALL_UNSURE.records(area, base, entries, self._budget.left, self._steps, self._weight, at_most)
+        _, _, blocks, looked, spent = _UNSURE.records(area, base, entries, self._budget.left, self._steps, self._weight, at_most)
         self._budget.left -= spent + _STEPS_OF_CALL
         return [index for index, block in enumerate(blocks) if self._passes(block)], looked, self._budget.left <= 0
 
@@ -129,17 +136,13 @@ class Filters:
         self._characters = 0
         self.log = RateLimitedLog(logging.getLogger("halfmoon.broker"), 0)
         self.budget = Budget()
-        self.bitmaps = BitMaps(_bloom(settings)) if settings.filter_bitmap else None
-        self._expressions: dict[str, Expressions] = {}
-        self._expressions_epoch = -1
+        self.matches = Matches() if settings.filter_bitmap else None
 
     def turn(self) -> None:
-        """A turn of the loop begins, with a new budget."""
+        """Begin a turn of the loop, with a new budget."""
         self.budget.left = STEPS_OF_TURN
-        if self.bitmaps is not None:
-            self.bitmaps.room = STEPS_OF_ARRIVALS
 
-    def of_expression(self, topic: str, expression: str | None, expression_type: str | None, group: str = "") -> Wanted:
+    def of_expression(self, topic: str, expression: str | None, expression_type: str | None) -> Wanted:
         """Return what the expression of a pull selects.
 
         Raises:
@@ -149,7 +152,7 @@ class Filters:
         if len(expression or "") > EXPRESSION_LENGTH_MAX:
             raise SubscriptionParseFailed(f"the consumer's subscription is longer than {EXPRESSION_LENGTH_MAX} characters")
         if expression_type == "SQL92":
-            return SqlTest(self.compiled(expression or ""), self.budget, self.bitmaps, group)
+            return SqlTest(self.compiled(expression or ""), self.budget, self.matches)
         if expression_type == CLASS:
             raise BrokerError(NO_CLASS_FILTERS)
         if expression_type not in (None, "", "TAG"):
@@ -161,11 +164,11 @@ class Filters:
         except UsageError as exc:
             raise SubscriptionParseFailed("parse the consumer's subscription failed") from exc
 
-    def of_subscription(self, known: Subscription, group: str = "") -> Wanted:
+    def of_subscription(self, known: Subscription) -> Wanted:
         """Return what a subscription from heartbeats selects. Raises as `of_expression`."""
         if known.expression_type == "TAG":
             return known.codes or None
-        return self.of_expression(known.topic, known.expression, known.expression_type, group)
+        return self.of_expression(known.topic, known.expression, known.expression_type)
 
     def check(self, known: Subscription) -> None:
         """Check that a subscription can be accepted. Raises as `of_expression`, and SystemBusy when this turn parsed too much."""
@@ -187,37 +190,10 @@ class Filters:
                     continue  # its pulls are refused; its retries are not filtered, so none is lost
         return RetryTest(filters, self.budget) if filters else None
 
-    def arrived(self, store: Store, arrival: Arrival) -> None:
-        """Make the bits of new messages for the groups with expressions on their topic, if bitmaps are switched on."""
-        if self.bitmaps is not None:
-            self.bitmaps.arrived(store, arrival, self._expressions_of(arrival.topic))
-
     def forget(self, topic: str) -> None:
-        """A topic was deleted."""
-        if self.bitmaps is not None:
-            self.bitmaps.forget(topic)
-
-    def _expressions_of(self, topic: str) -> Expressions:
-        """Return the expressions of the groups that read a topic: the same object as long as nothing of them changed."""
-        if self._expressions_epoch != self._clients.epoch:
-            self._expressions_epoch = self._clients.epoch
-            fresh: dict[str, dict[str, tuple[sql92.Marks, sql92.Filter]]] = {}
-            for name, info in self._clients.consumers.items():
-                for known in info.subscriptions.values():
-                    if known.expression_type == "SQL92" and len(fresh.setdefault(known.topic, {})) < GROUPS_OF_TOPIC_MAX:
-                        self._add_expression(fresh[known.topic], name, known)
-            self._expressions = {
-                name: self._expressions[name] if _texts(self._expressions.get(name, {})) == _texts(expressions) else expressions
-                for name, expressions in fresh.items()
-            }
-        return self._expressions.get(topic, {})
-
-    def _add_expression(self, expressions: dict[str, tuple[sql92.Marks, sql92.Filter]], group: str, known: Subscription) -> None:
-        assert self.bitmaps is not None
-        try:
-            expressions[group] = (self.bitmaps.marks(group, known.topic), self.compiled(known.expression))
-        except BrokerError:
-            pass  # its pulls are refused
+        """Forget a topic that was deleted."""
+        if self.matches is not None:
+            self.matches.forget(topic)
 
     def compiled(self, expression: str) -> sql92.Filter:
         """Return an expression made ready. Raises as `of_expression`."""
@@ -238,11 +214,3 @@ class Filters:
             self._compiled[expression] = compiled
             self._characters += len(expression)
         return compiled
-
-
-def _bloom(settings: BrokerSettings) -> sql92.Bloom:
-    return sql92.Bloom(settings.bloom_error_percent, settings.bloom_groups)
-
-
-def _texts(expressions: Expressions) -> dict[str, str]:
-    return {group: compiled.expression for group, (_, compiled) in expressions.items()}

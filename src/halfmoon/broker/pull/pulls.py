@@ -9,6 +9,8 @@ messages counts as one.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from halfmoon.broker.access.accounts import Account
@@ -16,10 +18,13 @@ from halfmoon.broker.consumers.groups import OF_TOOLS
 from halfmoon.broker.context import Context
 from halfmoon.broker.names import BATCH_TOPIC, HALF_TOPIC, OP_TOPIC
 from halfmoon.broker.pull.filters import NO_CLASS_FILTERS, Filters, Wanted
-from halfmoon.broker.pull.hold import Hold, Holds
-from halfmoon.broker.request import Handlers, Request
+from halfmoon.broker.pull.hold import EXPIRED_A_TICK, Hold, Holds
+from halfmoon.broker.request import Handlers, Request, refusal_of, reply_to
+from halfmoon.broker.send.pending_replies import refused
+from halfmoon.broker.service import Service, handled_last
 from halfmoon.broker.topics import FAQ, check_birth
 from halfmoon.errors import (
+    AccessRefused,
     BrokerError,
     NoPermission,
     ServiceNotAvailable,
@@ -27,11 +32,12 @@ from halfmoon.errors import (
     SubscriptionNotLatest,
     SystemBusy,
 )
-from halfmoon.hot import PullHeader, pull_head
+from halfmoon.hot import Frame, PullHeader, pull_head, pull_header_json
 from halfmoon.model import MessageModel
 from halfmoon.store.store import ReadResult, ReadStatus
 from halfmoon.wire.bodies import SubscriptionGroupConfig, TopicConfig
-from halfmoon.wire.codes import VERSION, Perm
+from halfmoon.wire.codes import JSON, VERSION, Perm
+from halfmoon.wire.command import encode
 from halfmoon.wire.headers.pull import LitePullMessage, PullMessage
 from halfmoon.wire.peer import Peer
 
@@ -97,13 +103,13 @@ class Pull(msgspec.Struct, eq=False):
     held: bool = False
 
 
-class Pulls:
+class Pulls(Service):
     """The service that answers pulls (11, 361)."""
 
     def __init__(self, context: Context, holds: Holds) -> None:
         self._settings, self._store, self._topics, self._groups = context.settings, context.store, context.topics, context.groups
         self._clients, self._offsets, self._stats, self._peers = context.clients, context.offsets, context.stats, context.peers
-        self._stale_offsets, self._holds = context.stale_offsets, holds
+        self._stale_offsets, self._holds, self._access = context.stale_offsets, holds, context.access
         self.filters = Filters(context.settings, context.clients)
         self._now = 0
         self._plans: dict[tuple[str, str, str | None, str | None, int], Plan] = {}
@@ -111,12 +117,13 @@ class Pulls:
         self._epoch = -1
 
     def handlers(self) -> Handlers:
-        """Return what answers which request."""
+        """Return the handler of each request that it answers."""
         return {
             PullMessage: self.request,
             LitePullMessage: self.request,
         }
 
+    @handled_last
     def request(self, request: Request) -> None:
         """Answer a pull that was decoded by itself. Raises BrokerError."""
         header = fields_used(request.header(PullMessage))
@@ -179,6 +186,68 @@ class Pulls:
         if (known is None or header.commitOffset > known) and self._offsets.can_be_saved:
             self._offsets.put(header.consumerGroup, header.topic, header.queueId, header.commitOffset)
 
+    # ------------------------------------------------------------ what happens to the broker
+
+    def read(self, peer: Peer, data: bytes, frame: Frame, now: int) -> bool:
+        """Answer a pull with an ordinary JSON header; return False for one that must be decoded, or checked, by itself."""
+        serialization, start, body, _ = frame
+        fields = pull_header_json(data[start:body]) if serialization == JSON and self._access is None else None
+        if fields is None or fields[1] & 3 or peer.closing:  # an odd header, a reply, or one-way
+            return False
+        opaque, _, header = fields
+        try:
+            self.pull(peer, opaque, JSON, header, now)
+        except Exception as exc:
+            self._refuse(peer, opaque, JSON, refusal_of(exc, f"a pull of {peer.remote}"))
+        return True
+
+    def arrived(self) -> None:
+        """Resume the pulls that waited for messages which are visible now."""
+        for arrival in self._store.arrivals():
+            topic, queue_id, max_offset, _ = arrival
+            if self._holds.of_queue(topic, queue_id):
+                self._resume(self._holds.arrived(topic, queue_id, max_offset, arrival.tag_codes))
+
+    def due(self) -> int | None:
+        """Return when the first held pull must be answered."""
+        return self._holds.due()
+
+    def tick(self, now: int) -> None:
+        """Answer pulls that waited for long enough."""
+        self._resume(self._holds.expired(now, EXPIRED_A_TICK))
+
+    def lost(self, peer: int, *, by_us: bool) -> None:
+        """Forget the held pulls of a connection, and the offsets that it got."""
+        self._holds.lost(peer)
+        self._stale_offsets.lost(peer)
+
+    def topic_deleted(self, topic: str) -> None:
+        """Answer the held pulls of a topic that was deleted."""
+        self.filters.forget(topic)
+        self._stale_offsets.deleted(topic)
+        self._resume(self._holds.of_topic(topic))
+
+    def rules_changed(self) -> None:
+        """Refuse the held pulls that are allowed no more."""
+        access = self._access
+        assert access is not None
+
+        def may_stay(hold: Hold) -> bool:
+            pull: Pull = hold.pull
+            try:
+                access.check_held(pull.account, pull.header.topic, pull.header.consumerGroup, pull.peer)
+            except AccessRefused as exc:
+                self._refuse(pull.peer, pull.opaque, pull.serialization, exc)
+                return False
+            return True
+
+        self._holds.refused(may_stay)
+
+    def stop(self, now: int) -> None:
+        """Answer all held pulls."""
+        self.turn(LAST_MS)
+        self._resume(self._holds.expired(LAST_MS))
+
     def stepped(self, by_ms: int) -> None:
         """The clock was set: held pulls wait as long as they would have."""
         self.filters.log.stepped(by_ms)
@@ -191,9 +260,19 @@ class Pulls:
         self.filters.turn()
         self.filters.log.tick(now)
 
-    def resume(self, hold: Hold) -> None:
-        """Resume a held pull: messages came, its time is up, or it was deferred."""
-        pull: Pull = hold.pull
+    def _resume(self, holds: Iterable[Hold]) -> None:
+        """Resume held pulls: messages came, their time is up, or they were deferred."""
+        for hold in holds:
+            pull: Pull = hold.pull
+            try:
+                self._go_on(pull)
+            except Exception as exc:
+                self._refuse(pull.peer, pull.opaque, pull.serialization, refusal_of(exc, f"a held pull of {pull.peer.remote}"))
+
+    def _refuse(self, peer: Peer, opaque: int, serialization: int, error: BrokerError) -> None:
+        self._peers.refuse(peer, encode(reply_to(opaque, serialization, refused(error))), error.code)
+
+    def _go_on(self, pull: Pull) -> None:
         if pull.peer.closing:
             return
         if pull.plan is None:
@@ -294,7 +373,7 @@ class Pulls:
         if wanted is not None:
             pass  # the subscription of their first topic counts
         elif header.sysFlag & SUBSCRIPTION:
-            wanted = self.filters.of_expression(header.topic, header.subscription, header.expressionType, header.consumerGroup)
+            wanted = self.filters.of_expression(header.topic, header.subscription, header.expressionType)
         else:
             if info is None:
                 raise SubscriptionNotFound(f"the consumer's group info not exist{FAQ}")
@@ -306,7 +385,7 @@ class Pulls:
                 raise SubscriptionNotFound(f"the consumer's subscription not exist{why}{FAQ}")
             if known.version < header.subVersion:
                 raise SubscriptionNotLatest("the consumer's subscription not latest")
-            wanted = self.filters.of_subscription(known, header.consumerGroup)
+            wanted = self.filters.of_subscription(known)
         codes = wanted if isinstance(wanted, frozenset) else None
         epoch = self._topics.epoch + self._groups.epoch
         return Plan(topic.read_queue_nums, topic.birth_ms, wanted, codes, by_properties=wanted is not codes, epoch=epoch)

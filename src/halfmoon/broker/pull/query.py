@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from halfmoon.broker.context import Context
 from halfmoon.broker.request import Handlers, Reply, Request
+from halfmoon.broker.service import Service
 from halfmoon.errors import BrokerError, CorruptRecord, QueryNotFound
 from halfmoon.hot import ENTRY
 from halfmoon.store.records import RecordFacts, check_at
@@ -27,7 +28,7 @@ ENTRIES_MAX = 1000
 NOT_FOUND = "can not find message, maybe time range not correct"
 
 
-class Queries:
+class Queries(Service):
     """The service that answers 12, 33, 29 to 32 and 321."""
 
     def __init__(self, context: Context) -> None:
@@ -35,7 +36,7 @@ class Queries:
         self._clients = context.clients
 
     def handlers(self) -> Handlers:
-        """Return what answers which request."""
+        """Return the handler of each request that it answers."""
         return {
             QueryMessage: self.by_key,
             ViewMessageById: self.by_id,

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from struct import Struct
 
-from halfmoon import arrays
 from halfmoon.broker.context import Context
 from halfmoon.broker.names import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from halfmoon.broker.pull.filters import Wanted
 from halfmoon.broker.pull.pulls import ANSWER_BYTES_MAX, CODES, EMPTY_QUEUE, Pulls
 from halfmoon.broker.request import Handlers, Reply, Request, reply_to
+from halfmoon.broker.service import Service
 from halfmoon.broker.topics import check_birth
 from halfmoon.errors import BrokerError, InvalidParameter
 from halfmoon.store.store import ReadResult, ReadStatus
@@ -30,14 +30,14 @@ WITHOUT_TAG_CODES = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC, OP_TOPIC
 _PREFIX = Struct(">ii")
 
 
-class RangeReads:
+class RangeReads(Service):
     """The service that answers 31040 and 31041."""
 
     def __init__(self, context: Context, pulls: Pulls) -> None:
         self._store, self._pulls, self._peers = context.store, pulls, context.peers
 
     def handlers(self) -> Handlers:
-        """Return what answers which request."""
+        """Return the handler of each request that it answers."""
         return {
             ReadRange: self.read,
             WeighRanges: self.weigh,
@@ -55,7 +55,7 @@ class RangeReads:
         wanted = self._wanted(header)
         result = self._find(header, request.peer.out_bytes, wanted)
         passed_over = None
-        if wanted is not None and result.status is ReadStatus.FOUND and arrays.np is not None:
+        if wanted is not None and result.status is ReadStatus.FOUND:
             passed_over = result.next_offset - header.begin - result.count
         self._answer(request, result, passed_over)
 
@@ -81,9 +81,6 @@ class RangeReads:
     def _find(self, header: ReadRange, out_bytes: int, wanted: Wanted) -> ReadResult:
         room = min(header.max_bytes, RANGE_BYTES_MAX) if out_bytes < ANSWER_BYTES_MAX else 1
         result = self._store.ranges.read(header.topic, header.queue_id, header.begin, header.end, room, wanted)
-        if result is None:
-            count = min(header.end - header.begin, 1024) if room > 1 else 1
-            result = self._store.read(header.topic, header.queue_id, header.begin, count, None, room)
         return EMPTY_QUEUE if result.status is ReadStatus.NO_MATCHED_LOGIC_QUEUE else result
 
     def _answer(self, request: Request, result: ReadResult, passed_over: int | None) -> None:

@@ -23,6 +23,7 @@ from halfmoon.broker.request import Handlers, Request, refusal_of
 from halfmoon.broker.send.duplicates import Duplicates
 from halfmoon.broker.send.replies import StoredGroup
 from halfmoon.broker.send.sends import MULTI_TAG, SendHeaderOf, Sends, items_of, may_be_delayed, sender_of
+from halfmoon.broker.service import Service
 from halfmoon.broker.topics import topic_text
 from halfmoon.broker.transactions.half import HalfMessages
 from halfmoon.errors import AccessRefused, BrokerError, MessageRefused, NoPermission
@@ -63,7 +64,7 @@ Step = Callable[[Sending], bool | None]
 """Refuses a send by raising BrokerError, or changes it; True: the gate is done with it, for it went another way or waits."""
 
 
-class Gate:
+class Gate(Service):
     """The service that answers 10, 310 and 320."""
 
     def __init__(
@@ -82,7 +83,7 @@ class Gate:
         )  # fmt: skip
 
     def handlers(self) -> Handlers:
-        """Return what answers which request."""
+        """Return the handler of each request that it answers."""
         return {
             SendMessage: self.send,
             SendMessageV2: self.send,

@@ -12,6 +12,7 @@ from collections.abc import Callable
 import msgspec
 
 from halfmoon.broker.request import Reply, Request, reply_to
+from halfmoon.broker.service import Service
 from halfmoon.columns.signing import ACCESS_KEY
 from halfmoon.errors import BrokerError, QueryNotFound, ServiceNotAvailable, SystemBusy
 from halfmoon.logs import RateLimitedLog
@@ -39,7 +40,7 @@ class PendingReply(msgspec.Struct, gc=False):
     on_timeout: Callable[[], None] | None = None
 
 
-class PendingReplies:
+class PendingReplies(Service):
     """All pending replies of a broker. ``now`` is the time of the turn."""
 
     def __init__(self, store: Store, peers: Peers, now: int) -> None:

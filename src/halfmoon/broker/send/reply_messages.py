@@ -12,6 +12,7 @@ from halfmoon.broker.relay import Relay
 from halfmoon.broker.request import Handlers, Reply, Request, refusal_of
 from halfmoon.broker.send.gate import Gate
 from halfmoon.broker.send.sends import SendHeaderOf, Sends
+from halfmoon.broker.service import Service
 from halfmoon.errors import BrokerError
 from halfmoon.wire import properties as wire_properties
 from halfmoon.wire.headers.send import (
@@ -32,7 +33,7 @@ STORED_AS = {
 ONEWAY = 2
 
 
-class ReplyMessages:
+class ReplyMessages(Service):
     """The service that answers 324 and 325, and sends 326."""
 
     def __init__(self, context: Context, gate: Gate, sends: Sends, relay: Relay) -> None:
@@ -43,7 +44,7 @@ class ReplyMessages:
         self._pending_replies = context.pending_replies
 
     def handlers(self) -> Handlers:
-        """Return what answers which request."""
+        """Return the handler of each request that it answers."""
         return {
             SendReplyMessage: self.reply,
             SendReplyMessageV2: self.reply,

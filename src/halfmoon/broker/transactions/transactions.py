@@ -13,6 +13,7 @@ from halfmoon.broker.names import HALF_TOPIC, OP_TOPIC
 from halfmoon.broker.request import Handlers
 from halfmoon.broker.send.duplicates import Duplicates
 from halfmoon.broker.send.sends import Sends
+from halfmoon.broker.service import Service
 from halfmoon.broker.transactions.checks import Checks
 from halfmoon.broker.transactions.decisions import Decisions
 from halfmoon.broker.transactions.expiry import Expiry
@@ -32,7 +33,7 @@ LOOK_AGAIN_MS = 1000
 """How long check-back rests while the store takes no writes."""
 
 
-class Transactions:
+class Transactions(Service):
     """All of it. Call `Decisions.settle` once a turn, when the turn's half messages are stored."""
 
     def __init__(self, context: Context, sends: Sends) -> None:
@@ -54,14 +55,11 @@ class Transactions:
         self.checks = Checks(context, index, self.half_messages, self.expiry.expire, self.uptime, warn)
         self.checks.on_round = self._round_ended
         self.decisions.answers.on_not_mine = self.checks.not_mine
-        self.turn = self.decisions.settle
-        """Carries out the decisions of a turn, once its half messages are stored."""
-        self.work = index.work
-        """Takes out what is to be run where waiting is allowed."""
+        self.work = index.work  # type: ignore[method-assign]  # no call in between: it is asked each turn
         self.pending = Pending(context, index, self.half_messages, self.decisions, self.checks, self.expiry, late)
 
     def handlers(self) -> Handlers:
-        """Return what answers which request."""
+        """Return the handler of each request that it answers."""
         pending = self.pending
         return {
             headers.EndTransaction: self.decisions.end,
@@ -105,6 +103,14 @@ class Transactions:
             self._not_before = now + LOOK_AGAIN_MS
         self.index.tick(now)
         self._log.tick(now)
+
+    def settings_changed(self, now: int) -> None:
+        """The interval of rounds may be another."""
+        self.checks.settings_changed(now)
+
+    def texts(self, now: int) -> dict[str, str]:
+        """Return how many are pending, and the age of the oldest."""
+        return self.pending.texts(now)
 
     def stop(self, now: int) -> None:
         """Take nothing more."""

@@ -329,19 +329,19 @@ def _undecided(message: StoredMessage) -> LocalTransactionState:
 # ---------------------------------------------------------------- output for people
 
 
-def show_backlog(backlog: outbox_status.Backlog, by_schema: Mapping[str, outbox_status.Backlog]) -> None:
+def show_backlog(backlog: outbox_status.OutboxFigures, by_schema: Mapping[str, outbox_status.OutboxFigures]) -> None:
     """Write the figures of an outbox, one a line, and those of several schemas' as a table."""
     say(f"{backlog.backlog:,} to be sent" + (f", the oldest for {span_text(backlog.oldest_age_ms)}" if backlog.backlog else ""))
     for name in ("waiting", "sending", "retrying", "failed"):
         say(f"  {name:<9}{getattr(backlog, name):>12,}")
     if by_schema:
-        names = outbox_status.Backlog.__struct_fields__
+        names = outbox_status.OutboxFigures.__struct_fields__
         show_table("", ("schema", *names), [(schema, *(getattr(one, name) for name in names)) for schema, one in by_schema.items()])
     if backlog.failed:
         say("see `halfmoon outbox list --failed`, and have them sent by `halfmoon outbox retry`, or removed by `drop`")
 
 
-def _show_entries(entries: list[outbox_status.Entry]) -> None:
+def _show_entries(entries: list[outbox_status.OutboxEntry]) -> None:
     """Write rows as a table."""
     now_ms = time.time_ns() // 1_000_000
     show_table(

@@ -122,4 +122,4 @@ class AsyncProvider(ProxyProvider):
         self, connection: AsyncProxyConnection, statement: str, values: Values | None
     ) -> tuple[int, Sequence[Sequence[Any]]]:
         with mapped(statement):
-            return await execute(connection._real, in_schema(statement, self.schema, self.dialect), values)
+            return await execute(connection.driver_connection, in_schema(statement, self.schema, self.dialect), values)

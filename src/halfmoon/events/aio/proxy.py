@@ -14,7 +14,7 @@ from typing import Any, Self
 from halfmoon.events.databases import error_classification
 from halfmoon.events.databases.unused_sessions import note_opened
 from halfmoon.events.dbapi.driver import driver_of, in_transaction
-from halfmoon.events.dbapi.proxy import Block, Noticed, forced
+from halfmoon.events.dbapi.proxy import DriverBlock, Noticed, forced
 from halfmoon.events.transaction import LocalTransaction, Status
 
 _NOTICED = {"execute", "commit", "rollback"}
@@ -30,7 +30,7 @@ class AsyncProxyConnection(Noticed):
     _waits = False
 
     def __getattr__(self, name: str) -> Any:
-        attribute = getattr(self._real, name)
+        attribute = getattr(self.driver_connection, name)
         return self._noticed(name, attribute) if name in _NOTICED else attribute
 
     def _noticed(self, name: str, method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
@@ -47,16 +47,16 @@ class AsyncProxyConnection(Noticed):
     async def close(self, *args: Any, **options: Any) -> None:
         """Close; what was not committed is rolled back."""
         try:
-            await self._real.close(*args, **options)
+            await self.driver_connection.close(*args, **options)
         finally:
             self.leave(Status.ROLLED_BACK)
 
     def transaction(self, *args: Any, **options: Any) -> AsyncProxyBlock:
         """Return the driver's block of a transaction or savepoint."""
-        return AsyncProxyBlock(self, self._real.transaction(*args, **options), forced=forced(*args, **options))
+        return AsyncProxyBlock(self, self.driver_connection.transaction(*args, **options), forced=forced(*args, **options))
 
     async def __aenter__(self) -> Self:
-        await self._real.__aenter__()
+        await self.driver_connection.__aenter__()
         self._unused_session = note_opened(self)
         return self
 
@@ -66,7 +66,7 @@ class AsyncProxyConnection(Noticed):
                 await self.commit_open()
             else:
                 await self.roll_back_open()
-            return await self._real.__aexit__(kind, error, trace)
+            return await self.driver_connection.__aexit__(kind, error, trace)
         finally:
             self.leave(Status.ROLLED_BACK)
 
@@ -74,12 +74,12 @@ class AsyncProxyConnection(Noticed):
 
     async def commit_open(self) -> None:
         """Commit what is open where the driver does so at the end of a block (psycopg)."""
-        if hasattr(self._real, "commit") and not self._real.closed:
+        if hasattr(self.driver_connection, "commit") and not self.driver_connection.closed:
             await self.commit()
 
     async def roll_back_open(self) -> None:
         """Roll back what is open where the driver does so at the end of a block (psycopg)."""
-        if hasattr(self._real, "rollback") and not self._real.closed:
+        if hasattr(self.driver_connection, "rollback") and not self.driver_connection.closed:
             await self.rollback()
 
     def _ended(self, status: Status) -> None:
@@ -89,25 +89,25 @@ class AsyncProxyConnection(Noticed):
 
     async def given_up(self, local: LocalTransaction | None) -> bool:
         """Return whether a COMMIT would be a rollback. asyncpg does not say, so it is tried where somebody goes by the commit."""
-        if driver_of(self._real) != "asyncpg":
+        if driver_of(self.driver_connection) != "asyncpg":
             return self._given_up()
         if local is None or not local.goes_by_its_end:
             return False
         try:
-            await self._real.execute(_TRIED)
+            await self.driver_connection.execute(_TRIED)
         except Exception as error:
             return error_classification.in_failed_transaction(error)
         return False
 
 
-class AsyncProxyBlock(Block):
+class AsyncProxyBlock(DriverBlock):
     """A block for ``async with``; asyncpg's also begins and ends by its methods."""
 
     _connection: AsyncProxyConnection
 
     async def __aenter__(self) -> Any:
-        inner = bool(in_transaction(self._connection._real))
-        entered = await self._real.__aenter__()
+        inner = bool(in_transaction(self._connection.driver_connection))
+        entered = await self.driver_block.__aenter__()
         self.begun(inner=inner)
         return entered
 
@@ -116,24 +116,24 @@ class AsyncProxyBlock(Block):
             if error is None:
                 self.before_commit()
         except BaseException as veto:
-            await self._end(partial(self._real.__aexit__, type(veto), veto, veto.__traceback__), rolls_back=True)
+            await self._end(partial(self.driver_block.__aexit__, type(veto), veto, veto.__traceback__), rolls_back=True)
             raise
-        return await self._end(partial(self._real.__aexit__, kind, error, trace), rolls_back=error is not None)
+        return await self._end(partial(self.driver_block.__aexit__, kind, error, trace), rolls_back=error is not None)
 
     async def start(self) -> None:
         """Begin, as asyncpg's ``start``."""
-        inner = bool(in_transaction(self._connection._real))
-        await self._real.start()
+        inner = bool(in_transaction(self._connection.driver_connection))
+        await self.driver_block.start()
         self.begun(inner=inner)
 
     async def commit(self) -> None:
         """End it, as asyncpg's ``commit``."""
         self.before_commit()
-        await self._end(self._real.commit, rolls_back=False)
+        await self._end(self.driver_block.commit, rolls_back=False)
 
     async def rollback(self) -> None:
         """Undo it, as asyncpg's ``rollback``."""
-        await self._end(self._real.rollback, rolls_back=True)
+        await self._end(self.driver_block.rollback, rolls_back=True)
 
     async def _end(self, end: Callable[[], Awaitable[Any]], *, rolls_back: bool) -> Any:
         given_up = not rolls_back and not self._inner and await self._connection.given_up(self._connection.local)

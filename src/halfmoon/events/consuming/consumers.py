@@ -17,7 +17,7 @@ from halfmoon.events.consuming.loop import LoopThread
 from halfmoon.events.consuming.member import Member
 from halfmoon.events.consuming.on import Handler, handlers_of
 from halfmoon.events.dedup import KEEP_S, create_tables, keep_purging, ledger_of, require_table
-from halfmoon.events.dedup.ledger import Ledger
+from halfmoon.events.dedup.ledger import ConsumedLedger
 from halfmoon.events.encoding.codec import Codecs, make_payload_known
 from halfmoon.model import MessageQueue
 
@@ -210,9 +210,9 @@ def _declared_settings(handlers: list[Handler]) -> dict[str, Any]:
     return declared
 
 
-def _ledgers(handlers: list[Handler]) -> dict[int, Ledger]:
+def _ledgers(handlers: list[Handler]) -> dict[int, ConsumedLedger]:
     """Return the ledger of each ``dedup``, by its identity."""
-    ledgers: dict[int, Ledger] = {}
+    ledgers: dict[int, ConsumedLedger] = {}
     for handler in handlers:
         if handler.dedup is not None and id(handler.dedup) not in ledgers:
             try:

@@ -17,7 +17,7 @@ from halfmoon.errors import HalfmoonError, UsageError
 from halfmoon.events.consuming.context import ConsumerContext
 from halfmoon.events.consuming.on import EVERY, Handler
 from halfmoon.events.databases.database import Provider
-from halfmoon.events.dedup.ledger import Consumed, ConsumedKey, Ledger, NotCommitted, key_of, seen, take_back
+from halfmoon.events.dedup.ledger import ConsumedBefore, ConsumedKey, ConsumedLedger, NotCommitted, key_of, seen, take_back
 from halfmoon.events.encoding.codec import Codecs
 from halfmoon.events.encoding.envelope import CODE, event_of, event_without_payload, topic_of
 from halfmoon.events.event import Event
@@ -58,7 +58,7 @@ class Dispatch:
         group: str,
         handlers: Iterable[Handler],
         codecs: Codecs,
-        ledgers: Mapping[int, Ledger],
+        ledgers: Mapping[int, ConsumedLedger],
         around: Callable[[], AbstractContextManager[Any]] | None = None,
     ) -> None:
         self.group = group
@@ -147,7 +147,7 @@ class Dispatch:
                 if context.rollback_only:
                     raise _RollBack
                 inside = False
-        except Consumed:  # or the note stands in a transaction that a pool handed out while it was open
+        except ConsumedBefore:  # or the note stands in a transaction that a pool handed out while it was open
             await _require_seen(handler, ledger, note)
             return "consumed before"
         except BaseException as exc:
@@ -160,7 +160,7 @@ class Dispatch:
         return "consumed"
 
 
-def _check(handler: Handler, ledger: Ledger | None) -> None:
+def _check(handler: Handler, ledger: ConsumedLedger | None) -> None:
     if ledger is None or ledger.is_async is handler.is_async:
         return
     if handler.is_async:
@@ -188,7 +188,7 @@ async def _run(handler: Handler, event: Event, context: ConsumerContext) -> None
         raise UsageError(f"{handler.name} returned an awaitable: declare it with async def")
 
 
-async def _require_seen(handler: Handler, ledger: Ledger, note: ConsumedKey) -> None:
+async def _require_seen(handler: Handler, ledger: ConsumedLedger, note: ConsumedKey) -> None:
     """Raise NotCommitted unless the note of an event is seen committed."""
     if not await _asked(handler, seen, ledger.provider, note):
         raise NotCommitted(f"{handler.name} was called, but its transaction did not commit: let errors of the database go on")

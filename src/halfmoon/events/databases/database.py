@@ -22,9 +22,18 @@ LOOK_WAIT_MS = 200
 """Longest wait of one query for a lock of the whole database or table, where it has a bound."""
 
 
-def bound_ms(lock_wait_ms: int | None) -> int:
-    """Return how long a transaction waits for locks whose `Database.fresh` was given this: databases take no 0 for "at once"."""
-    return LOOK_WAIT_MS if lock_wait_ms is None else max(1, int(lock_wait_ms))
+def bounding(dialect: str, lock_wait_ms: int | None) -> tuple[str, str]:
+    """Return the statements that bound the lock waits of `Database.fresh`: one before the transaction, one inside; "" for none.
+
+    Inside where that is possible: the connection may go back to a pool. No database takes 0 for "at once".
+    """
+    wait_ms = LOOK_WAIT_MS if lock_wait_ms is None else max(1, int(lock_wait_ms))
+    wait_s = wait_ms // 1000  # MySQL takes 0 for 1
+    before = {
+        "sqlite": f"PRAGMA busy_timeout = {wait_ms}",
+        "mysql": f"SET innodb_lock_wait_timeout = {wait_s}, lock_wait_timeout = {wait_s}",  # for rows, and for tables
+    }
+    return before.get(dialect, ""), f"SET LOCAL lock_timeout = {wait_ms}" if dialect == "postgresql" else ""
 
 
 class Refused(Exception):

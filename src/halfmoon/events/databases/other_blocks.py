@@ -15,7 +15,7 @@ from typing import NamedTuple
 from halfmoon.events.databases.registry import load_packages
 
 
-class Block(NamedTuple):
+class OpenBlock(NamedTuple):
     """One block that is open. ``key`` tells it from others; ``name`` is what its program would call it."""
 
     key: Hashable
@@ -23,7 +23,7 @@ class Block(NamedTuple):
 
 
 _aside: ContextVar[frozenset[Hashable]] = ContextVar("halfmoon_blocks_aside", default=frozenset())
-_finders: list[Callable[[], Iterator[Block]]] = []
+_finders: list[Callable[[], Iterator[OpenBlock]]] = []
 
 
 def open_blocks() -> list[str]:
@@ -42,13 +42,13 @@ def put_blocks_back(token: Token[frozenset[Hashable]]) -> None:
     _aside.reset(token)
 
 
-def find_blocks_with(finder: Callable[[], Iterator[Block]]) -> None:
+def find_blocks_with(finder: Callable[[], Iterator[OpenBlock]]) -> None:
     """Have ``finder()`` yield the open blocks of a library, too."""
     if finder not in _finders:
         _finders.append(finder)
 
 
-def _found() -> Iterator[Block]:
+def _found() -> Iterator[OpenBlock]:
     load_packages()  # of libraries that were loaded meanwhile
     for finder in _finders:
         yield from finder()

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import os
 import threading
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
+
+from halfmoon.events.forks import hear_of_forks
 
 KEPT_MAX = 4
 """Idle connections of one database: questions, checks and a relay rarely need more at one time."""
 
 
-class _Connection(Protocol):
+class _Closable(Protocol):
     def rollback(self) -> None: ...
 
     def close(self) -> None: ...
 
 
-Connection = TypeVar("Connection", bound=_Connection)
+Connection = TypeVar("Connection", bound=_Closable)
 
 
 class OwnConnections(Generic[Connection]):
@@ -34,10 +35,10 @@ class OwnConnections(Generic[Connection]):
         self._idle: list[Connection] = []
         self._parents: list[Connection] = []
         self._pid = os.getpid()
-        _all.add(self)
+        hear_of_forks(self)
 
     def forked(self) -> None:
-        """In the child: a thread that held the lock is not there to give it back."""
+        """Replace the lock, which a thread of the parent may hold."""
         self._lock = threading.Lock()
 
     @contextmanager
@@ -99,15 +100,3 @@ class OwnConnections(Generic[Connection]):
     def _drop(self, connection: Connection) -> None:
         with suppress(Exception):
             connection.close()
-
-
-_all: weakref.WeakSet[OwnConnections[Any]] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for one in list(_all):
-        one.forked()
-
-
-if hasattr(os, "register_at_fork"):  # not on every platform
-    os.register_at_fork(after_in_child=_after_fork)

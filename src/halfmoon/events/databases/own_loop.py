@@ -10,6 +10,7 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from halfmoon.events.databases.database import Busy
+from halfmoon.events.forks import hear_of_forks
 
 T = TypeVar("T")
 
@@ -25,6 +26,7 @@ class OwnLoop:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._selector: selectors.BaseSelector | None = None
         self._pid = 0
+        hear_of_forks(self)
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine there, and wait for it. Raises Busy when it takes too long."""
@@ -38,7 +40,7 @@ class OwnLoop:
             raise
 
     def forked(self) -> None:
-        """In the child: a thread that held the lock is not there to give it back.
+        """Replace the lock, which a thread of the parent may hold, and the loop.
 
         A child shares its parent's epoll. What drops a connection here would stop the parent from hearing its own.
         """
@@ -56,6 +58,3 @@ class OwnLoop:
 
 
 LOOP = OwnLoop()
-
-if hasattr(os, "register_at_fork"):  # not on every platform
-    os.register_at_fork(after_in_child=LOOP.forked)

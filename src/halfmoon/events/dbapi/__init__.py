@@ -21,7 +21,7 @@ from typing import Any
 
 from halfmoon.errors import UsageError
 from halfmoon.events.databases import sqlite
-from halfmoon.events.databases.database import Busy, Lent, Rows, Values, bound_ms
+from halfmoon.events.databases.database import Busy, Lent, Rows, Values, bounding
 from halfmoon.events.databases.listening import CannotListen, ListeningConnection, blocking
 from halfmoon.events.databases.own_connections import OwnConnections
 from halfmoon.events.databases.provider import DatabaseProvider, mapped
@@ -68,24 +68,19 @@ class ProxyProvider(DatabaseProvider):
 
     def _unused(self, after: int) -> list[Noticed]:
         handles = [session.handle for session in unused_sessions() if session.number > after]
-        own = [handle for handle in handles if isinstance(handle, Noticed) and handle._source is self]
-        return [connection for connection in own if self._has_transaction(connection)]
-
-    def _has_transaction(self, connection: Noticed) -> bool:
-        """Return whether the next statement of a connection is in a transaction."""
-        return not autocommits(connection._real, self.dialect) or bool(in_transaction(connection._real))
+        return [one for one in handles if isinstance(one, Noticed) and one.belongs_to(self) and one.has_next_transaction]
 
     def _begun(self, handle: Noticed) -> LocalTransaction:
         return handle.begun()
 
     def _of(self, handle: object) -> LocalTransaction:
-        if not isinstance(handle, Noticed) or handle._source is not self:
+        if not isinstance(handle, Noticed) or not handle.belongs_to(self):
             raise UsageError(
                 f"session= must be a connection from the provider's connection(), connect() or proxied(), not {handle!r:.80}"
             )
         if handle.local is not None:
             return handle.local
-        if handle._unused_session.used or not self._has_transaction(handle):
+        if not handle.unused or not handle.has_next_transaction:
             raise NoTransaction("the connection has no transaction: publish after its first statement and before its commit")
         return handle.begun()
 
@@ -99,12 +94,10 @@ class ProxyProvider(DatabaseProvider):
                 yield rows
             return
 
-        wait_ms = bound_ms(lock_wait_ms)
-
         def begin(connection: Any) -> None:
             self._learn(connection)
             rows = self._rows(connection, self._style(connection))
-            self._begin(rows, wait_ms, explicit=autocommits(connection, self.dialect))
+            self._begin(rows, lock_wait_ms, explicit=autocommits(connection, self.dialect))
 
         with ExitStack() as stack:
             with mapped():
@@ -156,17 +149,13 @@ class ProxyProvider(DatabaseProvider):
             raise TransactionEnded("the connection's transaction has ended: publish before its commit or rollback")
         return connection
 
-    def _begin(self, rows: DbapiRows, wait_ms: int, *, explicit: bool) -> None:
-        if self.dialect == "sqlite":
-            rows.all(f"PRAGMA busy_timeout = {wait_ms}")
-        elif self.dialect == "mysql":
-            wait_s = wait_ms // 1000  # MySQL takes 0 for 1
-            rows.run(f"SET innodb_lock_wait_timeout = {wait_s}, lock_wait_timeout = {wait_s}")
-            rows.run("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")  # the next one's: no old snapshot, no locked gaps
-        if explicit:
-            rows.run("BEGIN")
-        if self.dialect == "postgresql":
-            rows.run(f"SET LOCAL lock_timeout = {wait_ms}")
+    def _begin(self, rows: DbapiRows, lock_wait_ms: int | None, *, explicit: bool) -> None:
+        before, inside = bounding(self.dialect, lock_wait_ms)
+        # the level of the next transaction: no old snapshot, no locked gaps
+        level = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED" if self.dialect == "mysql" else ""
+        for statement in (before, level, "BEGIN" if explicit else "", inside):
+            if statement:
+                rows.run(statement)
 
     def _learn(self, connection: Any) -> None:
         self._dialect = self._dialect or dialect_of(connection)
@@ -236,7 +225,7 @@ class DbapiProvider(ProxyProvider):
     def rows(self, transaction: LocalTransaction) -> Rows:
         """Return what runs statements in the connection's own transaction."""
         connection = self._connection(transaction)
-        return self._rows(connection, self._style(connection._real))
+        return self._rows(connection, self._style(connection.driver_connection))
 
 
 def _execute(connection: ProxyConnection, statement: str) -> None:

@@ -79,7 +79,7 @@ def written(statement: str, values: Values | None, style: str) -> tuple[str, Any
 def with_plain_rows(cursor: Any) -> Any:
     """Return a cursor that gives rows as sequences, whatever the user's ``row_factory`` makes of them."""
     if hasattr(cursor, "row_factory"):
-        rows = sys.modules.get("psycopg.rows") if driver_of(getattr(cursor, "_real", cursor)) == "psycopg" else None
+        rows = sys.modules.get("psycopg.rows") if driver_of(getattr(cursor, "driver_cursor", cursor)) == "psycopg" else None
         cursor.row_factory = None if rows is None else rows.tuple_row
     return cursor
 

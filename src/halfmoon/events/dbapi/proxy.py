@@ -26,7 +26,7 @@ _RUNNING = ("execute", "callproc", "copy", "stream")
 _METHODS = {"commit": True, "tpc_commit": True, "rollback": False, "tpc_rollback": False}
 """Methods that end a transaction: whether they commit it. One that fails to commit may leave it open: try again, or roll back."""
 
-_OWN = {"_real", "_source", "local", "_dialect", "_unused_session", "_blocks"}
+_OWN = {"driver_connection", "_source", "local", "_dialect", "_unused_session", "_blocks"}
 _COMMENTS = r"(?:\s+|--[^\n]*(?:\n|$)|/\*.*?\*/)*"
 _ENDS = re.compile(_COMMENTS + r"(?:(COMMIT|END)|ROLLBACK)\b", re.IGNORECASE | re.DOTALL)
 _SAVEPOINT = re.compile(
@@ -44,7 +44,7 @@ class Noticed:
     """Whether its statements block, and its hooks may wait for the network."""
 
     def __init__(self, real: Any, source: DatabaseProvider, dialect: str) -> None:
-        self._real = real
+        self.driver_connection = real
         self._dialect = dialect
         self._source = source
         self.local: LocalTransaction | None = None
@@ -61,7 +61,21 @@ class Noticed:
             object.__setattr__(self, name, value)
         else:
             with self.noticing("setattr"):
-                setattr(self._real, name, value)
+                setattr(self.driver_connection, name, value)
+
+    def belongs_to(self, source: object) -> bool:
+        """Return whether a provider made it."""
+        return self._source is source
+
+    @property
+    def has_next_transaction(self) -> bool:
+        """Whether the next statement is in a transaction."""
+        return not autocommits(self.driver_connection, self._dialect) or bool(in_transaction(self.driver_connection))
+
+    @property
+    def unused(self) -> bool:
+        """Whether it has had no transaction in its present block, or since it was opened, and was not closed."""
+        return not self._unused_session.used
 
     # ------------------------------------------------------------ what is noticed
 
@@ -80,8 +94,8 @@ class Noticed:
 
     def _name_block(self, local: LocalTransaction) -> None:
         """Have a transaction count as a block if its program began it, and not a first statement."""
-        if self._blocks or autocommits(self._real, self._dialect):
-            local.block = f"a block of a {type(self._real).__module__}.{type(self._real).__qualname__}"
+        if self._blocks or autocommits(self.driver_connection, self._dialect):
+            local.block = f"a block of a {type(self.driver_connection).__module__}.{type(self.driver_connection).__qualname__}"
 
     def leave(self, status: Status) -> None:
         """It is used no more: what is open ends with a status, as far as anybody here knows."""
@@ -103,12 +117,12 @@ class Noticed:
         said, by_method = _ENDS.match(statement), _METHODS.get(name)
         commits = by_method if said is None else bool(said[1])
         if name.startswith(_RUNNING):
-            if not autocommits(self._real, self._dialect):
+            if not autocommits(self.driver_connection, self._dialect):
                 self.begun()
             self._begin_before(name, args)
         if commits and self.local is not None:
             self.local.before_commit()
-        opened, given_up, error = in_transaction(self._real), self._given_up(), None
+        opened, given_up, error = in_transaction(self.driver_connection), self._given_up(), None
         try:
             yield
         except BaseException as failure:
@@ -122,27 +136,29 @@ class Noticed:
                 self._goes_on("" if error is not None or given_up else statement)
 
     def _is_over(self, opened: bool | None, *, by_method: bool, failed_commit: bool) -> bool:
-        now = in_transaction(self._real)
+        now = in_transaction(self.driver_connection)
         if not by_method:
             return now is False and bool(opened)
-        return not now or not (failed_commit or autocommits(self._real, self._dialect))
+        return not now or not (failed_commit or autocommits(self.driver_connection, self._dialect))
 
     def _goes_on(self, statement: str) -> None:
         """Begin to follow a transaction that is open, and follow the savepoints of which a statement tells."""
-        if in_transaction(self._real):
+        if in_transaction(self.driver_connection):
             self.begun()
         if self.local is not None and (told := _SAVEPOINT.match(statement)):
             self._savepoint(self.local, told[1].upper(), told[2].upper())
 
     def _begin_before(self, name: str, args: tuple[Any, ...]) -> None:
         """Send the BEGIN that SQLite's driver leaves out before a SAVEPOINT; with autocommit a savepoint may stand for itself."""
-        if self._dialect != "sqlite" or autocommits(self._real, self._dialect) or not args:
+        if self._dialect != "sqlite" or autocommits(self.driver_connection, self._dialect) or not args:
             return
-        if name != "executescript" and sqlite.needs_begin(self._real, args[0]):  # a script commits what is open before it runs
-            self._real.execute(sqlite.BEGIN)
+        if name != "executescript" and sqlite.needs_begin(
+            self.driver_connection, args[0]
+        ):  # a script commits what is open before it runs
+            self.driver_connection.execute(sqlite.BEGIN)
 
     def _given_up(self) -> bool:
-        return self._dialect in {"postgresql", ""} and error_classification.aborted(self._real)
+        return self._dialect in {"postgresql", ""} and error_classification.aborted(self.driver_connection)
 
     @staticmethod
     def _savepoint(local: LocalTransaction, verb: str, name: str) -> None:
@@ -167,7 +183,7 @@ class ProxyConnection(Noticed):
     """A driver's connection with its transactions noticed. Attributes and methods are the driver's."""
 
     def __getattr__(self, name: str) -> Any:
-        attribute = getattr(self._real, name)
+        attribute = getattr(self.driver_connection, name)
         return self._noticed(name, attribute) if callable(attribute) else attribute
 
     def _noticed(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
@@ -184,31 +200,31 @@ class ProxyConnection(Noticed):
 
     def cursor(self, *args: Any, **options: Any) -> ProxyCursor:
         """Return a cursor whose statements are noticed."""
-        return ProxyCursor(self, self._real.cursor(*args, **options))
+        return ProxyCursor(self, self.driver_connection.cursor(*args, **options))
 
     def close(self) -> None:
         """Close; what was not committed is rolled back."""
         try:
-            self._real.close()
+            self.driver_connection.close()
         finally:
             self._ended(Status.ROLLED_BACK)
 
     def tpc_begin(self, xid: Any) -> None:
         """Begin a transaction of two phases."""
-        self._real.tpc_begin(xid)
+        self.driver_connection.tpc_begin(xid)
         self.begun().two_phase = True
 
     def tpc_prepare(self) -> None:
         """Prepare a transaction of two phases: it is open until its second one."""
-        self._real.tpc_prepare()
+        self.driver_connection.tpc_prepare()
 
     def transaction(self, *args: Any, **options: Any) -> ProxyBlock:
         """Return psycopg's block of a transaction or savepoint."""
-        return ProxyBlock(self, self._real.transaction(*args, **options), forced=forced(*args, **options))
+        return ProxyBlock(self, self.driver_connection.transaction(*args, **options), forced=forced(*args, **options))
 
     def __enter__(self) -> Self:
         """Begin a block, at whose end the driver commits or rolls back: what is published in it belongs to it."""
-        self._real.__enter__()
+        self.driver_connection.__enter__()
         self._blocks += 1
         self._unused_session.used = True
         self._unused_session = note_opened(self)
@@ -229,9 +245,9 @@ class ProxyConnection(Noticed):
             if self.local is not None:  # SQLite keeps a transaction whose commit was refused open
                 with suppress(Exception):
                     self.rollback()
-            self._real.__exit__(type(failure), failure, failure.__traceback__)
+            self.driver_connection.__exit__(type(failure), failure, failure.__traceback__)
             raise
-        return self._real.__exit__(kind, error, trace)
+        return self.driver_connection.__exit__(kind, error, trace)
 
 
 class ProxyCursor:
@@ -239,48 +255,48 @@ class ProxyCursor:
 
     def __init__(self, connection: ProxyConnection, real: Any) -> None:
         object.__setattr__(self, "connection", connection)
-        object.__setattr__(self, "_real", real)
+        object.__setattr__(self, "driver_cursor", real)
 
     def __getattr__(self, name: str) -> Any:
-        attribute = getattr(self._real, name)
+        attribute = getattr(self.driver_cursor, name)
         if not callable(attribute):
             return attribute
         noticed = self.connection._noticed(name, attribute)
 
         def run(*args: Any, **options: Any) -> Any:
             result = noticed(*args, **options)
-            return self if isinstance(result, ProxyCursor) and result._real is self._real else result
+            return self if isinstance(result, ProxyCursor) and result.driver_cursor is self.driver_cursor else result
 
         return run
 
     def __setattr__(self, name: str, value: Any) -> None:
-        setattr(self._real, name, value)
+        setattr(self.driver_cursor, name, value)
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self._real)
+        return iter(self.driver_cursor)
 
     def __next__(self) -> Any:
-        return next(self._real)
+        return next(self.driver_cursor)
 
     def __enter__(self) -> Self:
-        if hasattr(self._real, "__enter__"):
-            self._real.__enter__()
+        if hasattr(self.driver_cursor, "__enter__"):
+            self.driver_cursor.__enter__()
         return self
 
     def __exit__(self, *error: Any) -> Any:
-        if hasattr(self._real, "__exit__"):
-            return self._real.__exit__(*error)
-        self._real.close()
+        if hasattr(self.driver_cursor, "__exit__"):
+            return self.driver_cursor.__exit__(*error)
+        self.driver_cursor.close()
         return None
 
 
-class Block:
+class DriverBlock:
     """A driver's block, such as psycopg's: a transaction where none is open, else a savepoint."""
 
     def __init__(self, connection: Noticed, real: Any, *, forced: bool = False) -> None:
         """``forced``: it is rolled back in any case."""
         self._connection = connection
-        self._real = real
+        self.driver_block = real
         self._forced = forced
         self._inner = False
 
@@ -316,12 +332,12 @@ class Block:
                 local.release(weakref.ref(self)) if status is Status.COMMITTED else local.rollback_savepoint(weakref.ref(self))
 
 
-class ProxyBlock(Block):
+class ProxyBlock(DriverBlock):
     """A block for ``with``."""
 
     def __enter__(self) -> Any:
-        inner = bool(in_transaction(self._connection._real))
-        entered = self._real.__enter__()
+        inner = bool(in_transaction(self._connection.driver_connection))
+        entered = self.driver_block.__enter__()
         self.begun(inner=inner)
         return entered
 
@@ -331,10 +347,10 @@ class ProxyBlock(Block):
                 self.before_commit()
         except BaseException as veto:
             with self.ending(rolls_back=True):
-                self._real.__exit__(type(veto), veto, veto.__traceback__)
+                self.driver_block.__exit__(type(veto), veto, veto.__traceback__)
             raise
         with self.ending(rolls_back=error is not None or self._connection._given_up()):
-            return self._real.__exit__(kind, error, trace)
+            return self.driver_block.__exit__(kind, error, trace)
 
 
 def forced(name: object = None, force_rollback: object = False, **_: object) -> bool:

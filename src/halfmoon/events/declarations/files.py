@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from halfmoon.events.declarations.declaration import Declarations
-from halfmoon.events.declarations.tomlfile import Read, read_toml
+from halfmoon.events.declarations.tomlfile import DeclarationFiles, read_toml
 from halfmoon.events.declarations.xmlfile import read_xml
 from halfmoon.events.errors import DeclarationRefused
 
@@ -13,7 +13,7 @@ FILE_BYTES_MAX = 1_048_576
 FILES_MAX = 1_000
 
 
-def read(*paths: str | Path) -> Read:
+def read(*paths: str | Path) -> DeclarationFiles:
     """Return what files declare together, and the table of classes that their TOML files hold together.
 
     Raises DeclarationRefused, also for a file that is missing, too long, or neither ``.toml`` nor ``.xml``; for an id declared in
@@ -29,10 +29,10 @@ def read(*paths: str | Path) -> Read:
             if classes.setdefault(name, target) != target:
                 what = f"{name!r:.80} stands for {target} here and for {classes[name]} in another file"
                 raise DeclarationRefused(f"{path}: classes", what, "keep one of the two")
-    return Read(declarations, classes)
+    return DeclarationFiles(declarations, classes)
 
 
-def _read_one(path: Path) -> Read:
+def _read_one(path: Path) -> DeclarationFiles:
     name = str(path)
     if path.suffix not in (".toml", ".xml"):
         raise DeclarationRefused(name, "neither .toml nor .xml", "name it by what it holds")
@@ -45,4 +45,4 @@ def _read_one(path: Path) -> Read:
         raise DeclarationRefused(name, f"cannot be read: {exc.strerror or exc}", "mend the path or its rights") from exc
     if len(text) > FILE_BYTES_MAX:
         raise DeclarationRefused(name, f"longer than {FILE_BYTES_MAX} bytes", "split the file")
-    return read_toml(text, name) if path.suffix == ".toml" else Read(read_xml(text, name), {})
+    return read_toml(text, name) if path.suffix == ".toml" else DeclarationFiles(read_xml(text, name), {})

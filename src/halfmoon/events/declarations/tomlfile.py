@@ -69,14 +69,14 @@ def plain_settings(kind: str) -> dict[str, type]:
     return {name: of for name, of in (client | own).items() if name not in _NOT_PLAIN}
 
 
-class Read(NamedTuple):
+class DeclarationFiles(NamedTuple):
     """What a file says: its declarations, and names with the Python paths behind them."""
 
     declarations: Declarations
     classes: dict[str, str]
 
 
-def read_toml(text: bytes, name: str) -> Read:
+def read_toml(text: bytes, name: str) -> DeclarationFiles:
     """Return what a file says; ``name`` is how errors call it.
 
     Raises DeclarationRefused, which names the file and the line, or the path inside it.
@@ -92,7 +92,7 @@ def read_toml(text: bytes, name: str) -> Read:
     )
     classes = table.get("classes", {})
     _check(f"{name}: classes", classes, dict.fromkeys(classes, str))
-    return Read(Declarations(publishers=publishers, consumers=consumers), classes)
+    return DeclarationFiles(Declarations(publishers=publishers, consumers=consumers), classes)
 
 
 # ---------------------------------------------------------------- tables to values

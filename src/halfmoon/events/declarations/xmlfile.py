@@ -84,7 +84,7 @@ def read_xml(text: bytes, name: str) -> Declarations:
 
     Raises DeclarationRefused, which names file and line.
     """
-    root = _Parser(name).parse(text)
+    root = _ElementParser(name).parse(text)
     if root.name not in TOP and root.name != "beans":
         raise DeclarationRefused(root.place, f"<{root.name}> is no root", nearest(root.name, ("beans", *TOP)))
     top = [root] if root.name in TOP else root.children
@@ -201,7 +201,7 @@ def _belongs(attribute: str) -> str:
 # ---------------------------------------------------------------- text to elements
 
 
-class _Parser:
+class _ElementParser:
     """Builds elements from text, and stops at the first thing that has no place in a declaration."""
 
     def __init__(self, name: str) -> None:

@@ -17,7 +17,7 @@ from halfmoon.events.checks import tokens
 from halfmoon.events.databases.database import Provider
 from halfmoon.events.databases.registry import provider_of
 from halfmoon.events.databases.retention import remove_old
-from halfmoon.events.dedup.ledger import Ledger
+from halfmoon.events.dedup.ledger import ConsumedLedger
 from halfmoon.events.tables import CONSUMED
 
 KEEP_S = 7 * 24 * 3600
@@ -30,9 +30,9 @@ FIRST_S = 60.0
 log = logging.getLogger("halfmoon.events")
 
 
-def ledger_of(dedup: Any) -> Ledger:
+def ledger_of(dedup: Any) -> ConsumedLedger:
     """Return the ledger in the database of a consumer's ``dedup``. Raises UsageError for a thing of no database."""
-    return Ledger(provider_of(dedup, "dedup"))
+    return ConsumedLedger(provider_of(dedup, "dedup"))
 
 
 def create_tables(provider: Provider) -> None:
@@ -43,7 +43,7 @@ def create_tables(provider: Provider) -> None:
     tokens.create_tables(provider, (CONSUMED,))
 
 
-def require_table(ledger: Ledger) -> None:
+def require_table(ledger: ConsumedLedger) -> None:
     """Raise TableMissing or TableOutdated, with the remedy, unless the table is there or the database does not answer now."""
     tokens.require(ledger.provider, (CONSUMED,))
 
@@ -53,7 +53,7 @@ def purge(provider: Provider, now_ms: int, keep_s: int = KEEP_S) -> int:
     return remove_old(provider, CONSUMED, "consumed_ms", now_ms, keep_s * 1000)
 
 
-async def keep_purging(ledgers: list[Ledger], keep_s: int, *, first_s: float = FIRST_S, every_s: float = EVERY_S) -> None:
+async def keep_purging(ledgers: list[ConsumedLedger], keep_s: int, *, first_s: float = FIRST_S, every_s: float = EVERY_S) -> None:
     """Remove old ids once an hour, until cancelled. A failure is logged, and the next hour tries again."""
     await asyncio.sleep(random.uniform(0, first_s))
     while True:

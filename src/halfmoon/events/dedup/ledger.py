@@ -25,7 +25,7 @@ _OLD = "SELECT 1 FROM halfmoon_consumed WHERE consumer_group = :group AND topic 
 log = logging.getLogger("halfmoon.events")
 
 
-class Consumed(Exception):
+class ConsumedBefore(Exception):
     """The group has processed this event before."""
 
 
@@ -62,7 +62,7 @@ def key_of(group: str, topic: str, event_id: str) -> ConsumedKey:
         return ConsumedKey(group, topic, "#" + sha256(event_id.encode("utf-8", "surrogatepass")).hexdigest()[:63], now_ms)
 
 
-class Ledger:
+class ConsumedLedger:
     """Notes what was processed in the database of one provider, and lends its transactions. Safe to use from many threads.
 
     Remembers of which groups there are no notes without a topic any more.
@@ -79,7 +79,7 @@ class Ledger:
         """Open a transaction in which an event is noted, and give the function's handle of it, such as a session.
 
         Left without an exception it commits. Waits for another transaction that notes the same event. It never suspends unless
-        the provider is one of an event loop. Raises Consumed when the event was processed before, Busy, and what the driver
+        the provider is one of an event loop. Raises ConsumedBefore when the event was processed before, Busy, and what the driver
         raises.
         """
         async with AsyncExitStack() as stack:
@@ -100,10 +100,10 @@ class Ledger:
         except StopIteration:
             return
         except Refused as exc:
-            raise Consumed from exc
+            raise ConsumedBefore from exc
 
     def _steps(self, dialect: str, note: ConsumedKey) -> Generator[tuple[str, Values], Any, None]:
-        """Yield the statements that note an event; a query gets its rows back. A row that is refused was there: Consumed.
+        """Yield the statements that note an event; a query gets its rows back. A row that is refused was there: ConsumedBefore.
 
         Bounds the wait where nothing does: PostgreSQL waits for ever unless told otherwise, SQLite and MySQL do not.
         """
@@ -118,7 +118,7 @@ class Ledger:
         if not (yield f"{_OLD} LIMIT 1", {"group": note.group}):
             self._have_topics.add(note.group)
         elif (yield f"{_OLD} AND event_id = :event_id", {"group": note.group, "event_id": note.event_id}):
-            raise Consumed
+            raise ConsumedBefore
 
 
 def seen(provider: Provider, note: ConsumedKey) -> bool:

@@ -27,7 +27,7 @@ SETTING = "HALFMOON"
 MODES = ("two-phase", "outbox")
 
 
-class Problem(NamedTuple):
+class SettingProblem(NamedTuple):
     """What is wrong with the settings: where, what, and what to write instead."""
 
     place: str
@@ -39,7 +39,7 @@ class Problem(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Configuration:
+class ProjectConfiguration:
     """What ``HALFMOON`` says. The keys are these names in capitals; all but ``GROUP`` and ``NAMESERVER`` have a default.
 
     ``group`` is the publisher's, ``nameserver`` an address or several joined by ``;``. ``database`` is the alias whose
@@ -88,7 +88,7 @@ class Configuration:
         return RelaySettings(**{**given, **changes})
 
 
-def configuration() -> Configuration:
+def configuration() -> ProjectConfiguration:
     """Return what the settings say. Raises ImproperlyConfigured, with everything that is wrong."""
     configured, problems = read(getattr(settings, SETTING, None))
     if problems:
@@ -96,26 +96,28 @@ def configuration() -> Configuration:
     return configured
 
 
-def read(value: object) -> tuple[Configuration, list[Problem]]:
+def read(value: object) -> tuple[ProjectConfiguration, list[SettingProblem]]:
     """Return what the value of ``HALFMOON`` says, as far as it can be read, and what is wrong with it."""
     if value is None:
-        return Configuration(), [Problem(SETTING, "the settings have none", f'write {SETTING} = {{"GROUP": "P_shop", …}}')]
+        return ProjectConfiguration(), [
+            SettingProblem(SETTING, "the settings have none", f'write {SETTING} = {{"GROUP": "P_shop", …}}')
+        ]
     if not isinstance(value, Mapping):
-        return Configuration(), [Problem(SETTING, f"it is a {type(value).__name__}", "write a dict")]
-    problems: list[Problem] = []
+        return ProjectConfiguration(), [SettingProblem(SETTING, f"it is a {type(value).__name__}", "write a dict")]
+    problems: list[SettingProblem] = []
     configured: dict[str, Any] = {}
     for key, setting in value.items():
         if key not in _KEYS:
             close = get_close_matches(str(key).upper(), _KEYS, 1)
             remedy = f"did you mean {close[0]}?" if close else f"known are {', '.join(_KEYS)}"
-            problems.append(Problem(SETTING, f"the key {key!r:.60} is not known", remedy))
+            problems.append(SettingProblem(SETTING, f"the key {key!r:.60} is not known", remedy))
         elif problem := _KEYS[key](setting):
-            problems.append(Problem(_place(key), *problem))
+            problems.append(SettingProblem(_place(key), *problem))
         else:
             configured[key.lower()] = setting
     if not problems or {"GROUP", "NAMESERVER"} & value.keys():
         problems += _needed(value)
-    return Configuration(**configured), problems
+    return ProjectConfiguration(**configured), problems
 
 
 def named(value: Any) -> Any:
@@ -123,16 +125,16 @@ def named(value: Any) -> Any:
     return import_string(value) if isinstance(value, str) else value
 
 
-def _needed(given: Mapping[Any, Any]) -> list[Problem]:
+def _needed(given: Mapping[Any, Any]) -> list[SettingProblem]:
     problems = []
     if "GROUP" not in given:
-        problems.append(Problem(_place("GROUP"), "it is missing", "name the publisher group, such as P_shop"))
+        problems.append(SettingProblem(_place("GROUP"), "it is missing", "name the publisher group, such as P_shop"))
     if given.get("TRANSPORT") is None and "NAMESERVER" not in given:
         problems.append(
-            Problem(_place("NAMESERVER"), "it is missing", "give the address of the name server, such as 127.0.0.1:9876")
+            SettingProblem(_place("NAMESERVER"), "it is missing", "give the address of the name server, such as 127.0.0.1:9876")
         )
     if given.get("TRANSPORT") is not None and given.get("NAMESERVER"):
-        problems.append(Problem(_place("TRANSPORT"), "there is a NAMESERVER, too", "leave one of both out"))
+        problems.append(SettingProblem(_place("TRANSPORT"), "there is a NAMESERVER, too", "leave one of both out"))
     return problems
 
 
@@ -142,16 +144,16 @@ def _place(key: str) -> str:
 
 # ---------------------------------------------------------------- values: what is wrong, and the remedy; None for nothing
 
-_Problem = tuple[str, str] | None
+_WhatAndRemedy = tuple[str, str] | None
 
 
-def _is(good: Callable[[Any], object], what: str, remedy: str = "") -> Callable[[object], _Problem]:
+def _is(good: Callable[[Any], object], what: str, remedy: str = "") -> Callable[[object], _WhatAndRemedy]:
     """Return a check of a value: ``what`` is said of one that is not ``good``, and of one for which that raises.
 
     Without a ``remedy`` what was raised tells it.
     """
 
-    def check(value: object) -> _Problem:
+    def check(value: object) -> _WhatAndRemedy:
         try:
             return None if good(value) else (f"{value!r:.60} {what}", remedy)
         except HalfmoonError as exc:
@@ -164,13 +166,13 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-def _database(value: object) -> _Problem:
+def _database(value: object) -> _WhatAndRemedy:
     if value in list(connections):
         return None
     return f"there is no database {value!r:.60}", f"use one of DATABASES: {', '.join(connections)}"
 
 
-def _topics(value: object) -> _Problem:
+def _topics(value: object) -> _WhatAndRemedy:
     if value is None:
         return None
     if isinstance(value, str) or not isinstance(value, Collection):
@@ -183,7 +185,7 @@ def _topics(value: object) -> _Problem:
     return None
 
 
-def _modules(value: object) -> _Problem:
+def _modules(value: object) -> _WhatAndRemedy:
     if isinstance(value, str) or not isinstance(value, Collection) or not all(isinstance(module, str) for module in value):
         return f"{value!r:.60} is no list of modules", 'write a list, such as ["shop.consumers"]'
     for module in value:
@@ -196,7 +198,7 @@ def _modules(value: object) -> _Problem:
     return None
 
 
-def _relay(value: object) -> _Problem:
+def _relay(value: object) -> _WhatAndRemedy:
     if not isinstance(value, Mapping):
         return (
             None if isinstance(value, bool) else (f"{value!r:.60} is no setting", "write True, False or a dict of relay settings")
@@ -211,7 +213,7 @@ def _relay(value: object) -> _Problem:
     return None
 
 
-def _thing(value: object) -> _Problem:
+def _thing(value: object) -> _WhatAndRemedy:
     try:
         named(value)
     except ImportError as exc:
@@ -244,4 +246,6 @@ _KINDS = {
     **dict.fromkeys(("transport", "codecs"), _thing),
     **dict.fromkeys(("settings", "consumer_settings"), _options),
 }
-_KEYS: dict[str, Callable[[object], _Problem]] = {field.name.upper(): _KINDS[field.name] for field in fields(Configuration)}
+_KEYS: dict[str, Callable[[object], _WhatAndRemedy]] = {
+    field.name.upper(): _KINDS[field.name] for field in fields(ProjectConfiguration)
+}

@@ -18,9 +18,9 @@ from django.db.transaction import atomic
 from django.utils.connection import ConnectionDoesNotExist
 
 from halfmoon.errors import UsageError
-from halfmoon.events.databases.database import Busy, Lent, Refused, Values, bound_ms
+from halfmoon.events.databases.database import Busy, Lent, Refused, Values, bounding
 from halfmoon.events.databases.listening import CannotListen, ListeningConnection, blocking
-from halfmoon.events.databases.other_blocks import Block, find_blocks_with
+from halfmoon.events.databases.other_blocks import OpenBlock, find_blocks_with
 from halfmoon.events.databases.own_connections import OwnConnections
 from halfmoon.events.databases.provider import DatabaseProvider, mapped
 from halfmoon.events.dbapi import DbapiRows
@@ -31,13 +31,6 @@ from halfmoon.events.transaction import LocalTransaction, adopt, find_with
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-_WAIT_BEFORE = {
-    "sqlite": "PRAGMA busy_timeout = {ms}",
-    "mysql": "SET SESSION innodb_lock_wait_timeout = {s}, lock_wait_timeout = {s}",
-}
-_WAIT_INSIDE = {"postgresql": "SET LOCAL lock_timeout = {ms}"}
-"""How long to wait for a lock. Said inside the transaction where that is possible: the connection may go back to a pool."""
 
 
 class NotMigrated(TableMissing):
@@ -235,13 +228,13 @@ def _provider(using: str) -> DjangoProvider:
     return made
 
 
-def _open_blocks() -> Iterator[Block]:
+def _open_blocks() -> Iterator[OpenBlock]:
     """Yield the blocks of `atomic` that are open in this thread, without those of Django's own TestCase."""
     if not settings.configured:
         return
     for connection in connections.all(initialized_only=True):
         if any(not getattr(block, "_from_testcase", False) for block in connection.atomic_blocks):
-            yield Block(connection.alias, f"transaction.atomic(using={connection.alias!r})")
+            yield OpenBlock(connection.alias, f"transaction.atomic(using={connection.alias!r})")
 
 
 find_blocks_with(_open_blocks)
@@ -259,14 +252,13 @@ def fresh_connections() -> Iterator[None]:
 
 def _begin(connection: BaseDatabaseWrapper, lock_wait_ms: int | None) -> None:
     """Open a connection and begin a transaction on it; see `Database.fresh`."""
-    wait_ms = bound_ms(lock_wait_ms)
-    waits = {"ms": wait_ms, "s": wait_ms // 1000}  # MySQL takes 0 s for 1
-    _say(connection, _WAIT_BEFORE, waits)
+    before, inside = bounding(connection.vendor, lock_wait_ms)
+    _run(connection, before)
     connection.set_autocommit(False, force_begin_transaction_with_broken_autocommit=True)
-    _say(connection, _WAIT_INSIDE, waits)
+    _run(connection, inside)
 
 
-def _say(connection: BaseDatabaseWrapper, statements: dict[str, str], values: dict[str, int]) -> None:
-    if statement := statements.get(connection.vendor):
+def _run(connection: BaseDatabaseWrapper, statement: str) -> None:
+    if statement:
         with connection.cursor() as cursor:
-            cursor.execute(statement.format(**values))
+            cursor.execute(statement)

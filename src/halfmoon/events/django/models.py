@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from django.db import models
 
 
-class _Row(models.Model):
+class _EventRow(models.Model):
     """A row with a time in ms since the epoch, in the column that ``time_column`` names; called as ``name_column`` says."""
 
     time_column: ClassVar[str] = "created_ms"
@@ -29,7 +29,7 @@ class _Row(models.Model):
         return str(getattr(self, self.name_column))
 
 
-class Token(_Row):
+class Token(_EventRow):
     """One transactional event: 1 when its transaction wrote the row, 0 when a check settled that it never commits."""
 
     name_column = "id"
@@ -44,7 +44,7 @@ class Token(_Row):
         verbose_name_plural = "tokens of transactional events"
 
 
-class _Event(_Row):
+class _Event(_EventRow):
     """One event that a relay sends."""
 
     seq: models.BigAutoField[Any, int] = models.BigAutoField(primary_key=True)
@@ -87,7 +87,7 @@ class SentEvent(_Event):
         verbose_name_plural = "events that were sent"
 
 
-class Consumed(_Row):
+class Consumed(_EventRow):
     """One event that a group has consumed.
 
     The key of the table is group, topic and event together. Django before 5.2 knows no such keys: here the event stands for all

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 from halfmoon import Admin
 from halfmoon.client.lifecycle import signing
 from halfmoon.errors import HalfmoonError
-from halfmoon.events.django.configuration import Configuration
+from halfmoon.events.django.configuration import ProjectConfiguration
 
 COUNT_MAX = 200
 
 
-class Half(NamedTuple):
+class UndecidedHalf(NamedTuple):
     """One half message as `Admin` tells of it, and how long it waits, or since when it is given up, in seconds."""
 
     at: Any
@@ -25,23 +25,23 @@ class Half(NamedTuple):
 
 
 @dataclass
-class Pending:
+class UndecidedHalves:
     """What the brokers said: at most `COUNT_MAX` half messages, the oldest first; or why they could not be asked.
 
     Those that ``expired`` were decided by nobody in time; they are not delivered until they are resumed.
     """
 
     group: str
-    halves: list[Half] = field(default_factory=list)
+    halves: list[UndecidedHalf] = field(default_factory=list)
     more: bool = False
-    expired: list[Half] = field(default_factory=list)
+    expired: list[UndecidedHalf] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     error: str = ""
 
 
-def pending(configuration: Configuration) -> Pending:
+def pending(configuration: ProjectConfiguration) -> UndecidedHalves:
     """Return the half messages of the project's group. Raises nothing: what goes wrong is the answer's ``error``."""
-    result = Pending(configuration.group)
+    result = UndecidedHalves(configuration.group)
     if not configuration.nameserver:
         result.error = "the events of this project are carried in memory: there is no broker to ask"
         return result
@@ -59,6 +59,6 @@ def pending(configuration: Configuration) -> Pending:
     now = time.time_ns() // 1_000_000
     result.more = len(halves) > COUNT_MAX
     result.notes = list(dict.fromkeys(f"{half.broker}: {sentence}" for half in halves for sentence in half.not_reported))
-    result.expired = [Half(half, max(0, now - half.expired_ms) // 1000) for half in lost]
-    result.halves = [Half(half, max(0, now - half.since_ms) // 1000) for half in halves[:COUNT_MAX]]
+    result.expired = [UndecidedHalf(half, max(0, now - half.expired_ms) // 1000) for half in lost]
+    result.halves = [UndecidedHalf(half, max(0, now - half.since_ms) // 1000) for half in halves[:COUNT_MAX]]
     return result

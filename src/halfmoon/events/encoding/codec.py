@@ -26,7 +26,7 @@ VERSION_MAX = 1_000_000
 Upcast = TypeVar("Upcast", bound=Callable[[Any], Any])
 
 
-class Encoded(msgspec.Struct, frozen=True):
+class EncodedPayload(msgspec.Struct, frozen=True):
     """A payload as it travels. ``type_name`` says of what type it was, for people to read; empty for plain data."""
 
     content_type: str
@@ -103,7 +103,7 @@ class Codecs:
 
     # ------------------------------------------------------------ both ways
 
-    def encode(self, payload: Any, *, content_type: str | None = None, version: int = 1) -> Encoded:
+    def encode(self, payload: Any, *, content_type: str | None = None, version: int = 1) -> EncodedPayload:
         """Return a payload as bytes, at most 4 MiB. Without a content type bytes travel as they are, the rest as JSON.
 
         Raises PayloadRefused, with the place inside the payload and what to do.
@@ -128,7 +128,7 @@ class Codecs:
             raise PayloadRefused(
                 f"payload: {len(body)} bytes, over the {BODY_BYTES_MAX} a message holds; store it elsewhere and publish where"
             )
-        return Encoded(content_type, version, body, _type_name(payload))
+        return EncodedPayload(content_type, version, body, _type_name(payload))
 
     def decode(self, content_type: str, version: int, body: bytes, *, topic: str = "*", code: str = "*", into: Any = None) -> Any:
         """Return a payload: plain data, or ``into`` (a dataclass, Struct, TypedDict or pydantic model, or `list` of them).

@@ -28,7 +28,7 @@ from halfmoon.errors import (
 )
 from halfmoon.events.event import Event
 from halfmoon.events.outbox import Unreadable, unpack
-from halfmoon.events.outbox.claims import Row
+from halfmoon.events.outbox.claims import ClaimedRow
 from halfmoon.events.publishing.transport import Transport
 from halfmoon.events.tracing import step
 from halfmoon.model import SendResult
@@ -53,18 +53,18 @@ class Batch:
     """
 
     def __init__(
-        self, transport: Transport, rows: Iterable[Row], probed: Collection[str] = (), *, in_flight_max: int, timeout_ms: int
+        self, transport: Transport, rows: Iterable[ClaimedRow], probed: Collection[str] = (), *, in_flight_max: int, timeout_ms: int
     ) -> None:
         self.sent: dict[int, str] = {}
-        self.failed: list[tuple[Row, BaseException]] = []
-        self.unsent: list[Row] = []
+        self.failed: list[tuple[ClaimedRow, BaseException]] = []
+        self.unsent: list[ClaimedRow] = []
         self.up: set[str] = set()
         self.down: dict[str, BaseException] = {}
         """Topics to which a row could be sent, and those whose way is closed."""
         self._transport = transport
         self._in_flight_max, self._timeout_ms = in_flight_max, timeout_ms
         self._ready = deque(_lanes(rows, probed))
-        self._in_flight: dict[int, deque[Row]] = {}
+        self._in_flight: dict[int, deque[ClaimedRow]] = {}
         self._answers: SimpleQueue[_Told] = SimpleQueue()
         self._answer_until = 0.0
 
@@ -82,7 +82,7 @@ class Batch:
             self._hear(min(self._answer_until, close_at() + FLUSH_MORE_S))
         self.unsent += [row for lane in self._ready for row in lane]
 
-    def _begin(self, lane: deque[Row]) -> None:
+    def _begin(self, lane: deque[ClaimedRow]) -> None:
         row = lane[0]
         if row.topic in self.down:
             self.unsent += lane
@@ -164,19 +164,19 @@ def _cause(error: BaseException) -> BaseException:
     return error.cause if isinstance(error, SendFailed) and error.cause is not None else error
 
 
-def event_of(row: Row) -> Event:
+def event_of(row: ClaimedRow) -> Event:
     """Return the event of a row, as a step names it."""
     return Event(id=row.event_id, topic=row.topic, code="")
 
 
-def _attempt(row: Row) -> int:
+def _attempt(row: ClaimedRow) -> int:
     """Return the number of a row's sending; a row that has failed, or whose relay vanished, is a repeat, which brokers merge."""
     return min(ATTEMPT_MAX, max(row.attempts, 2 if row.error else 1))
 
 
-def _lanes(rows: Iterable[Row], probed: Collection[str]) -> list[deque[Row]]:
+def _lanes(rows: Iterable[ClaimedRow], probed: Collection[str]) -> list[deque[ClaimedRow]]:
     """Rows of one order key, or one probed topic, in one lane, each other one in its own; in the order of their first rows."""
-    lanes: dict[int | str, deque[Row]] = {}
+    lanes: dict[int | str, deque[ClaimedRow]] = {}
     for row in rows:
         lanes.setdefault(row.topic if row.topic in probed else row.order_key or -row.seq, deque()).append(row)
     return list(lanes.values())

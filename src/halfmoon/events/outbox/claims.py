@@ -48,7 +48,7 @@ _CLOCKS = {
 _VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)(-MariaDB)?")
 
 
-class Row(NamedTuple):
+class ClaimedRow(NamedTuple):
     """A claimed row, by the names of its columns. ``attempts`` counts its tries, this one included; ``error`` is the last one's,
     empty for none."""
 
@@ -88,7 +88,7 @@ def clock_ms(rows: Rows) -> int:
     return int(rows.all(question)[0][0]) if question else time.time_ns() // 1_000_000
 
 
-def claim(rows: Rows, mine: Claim, *, count_max: int, bytes_max: int, without: Collection[str] = ()) -> list[Row]:
+def claim(rows: Rows, mine: Claim, *, count_max: int, bytes_max: int, without: Collection[str] = ()) -> list[ClaimedRow]:
     """Claim up to so many free rows, the oldest first, and return them in that order.
 
     ``bytes_max`` bounds their messages together, but one row is always taken; ``without`` are topics to leave out. Costs a scan of
@@ -104,11 +104,11 @@ def claim(rows: Rows, mine: Claim, *, count_max: int, bytes_max: int, without: C
         mine._asdict(),
     )
     claimed = rows.all(
-        f"SELECT {', '.join(Row._fields)} FROM {OUTBOX.name} "
+        f"SELECT {', '.join(ClaimedRow._fields)} FROM {OUTBOX.name} "
         f"WHERE seq IN ({listed(taken)}) AND claimed_by = :owner AND claimed_until_ms = :until_ms ORDER BY seq",
         {"owner": mine.owner, "until_ms": mine.until_ms},
     )
-    return [Row(*row) for row in claimed]
+    return [ClaimedRow(*row) for row in claimed]
 
 
 def write_lock(rows: Rows) -> None:

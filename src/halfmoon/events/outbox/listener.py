@@ -31,7 +31,7 @@ _NAMED = "SELECT set_config('application_name', 'halfmoon outbox relay', false) 
 log = logging.getLogger("halfmoon.events")
 
 
-class Listener:
+class CommitListener:
     """Calls ``wake()`` after commits, from its construction until `close`. ``name`` is the relay's, for the log."""
 
     def __init__(self, provider: Provider, wake: Callable[[], None], name: str) -> None:

@@ -36,8 +36,8 @@ from halfmoon.events.outbox.claims import (
     CLOSED_MAX,
     WAIT_MAX_MS,
     Claim,
+    ClaimedRow,
     Failure,
-    Row,
     claim,
     clock_ms,
     error_text,
@@ -46,10 +46,10 @@ from halfmoon.events.outbox.claims import (
     release,
     remove,
 )
-from halfmoon.events.outbox.listener import Listener
+from halfmoon.events.outbox.listener import CommitListener
 from halfmoon.events.outbox.schemas import REST_MAX_S, REST_MIN_S, Share, Shares, checked
 from halfmoon.events.outbox.sent import keep
-from halfmoon.events.outbox.status import Backlog
+from halfmoon.events.outbox.status import OutboxFigures
 from halfmoon.events.publishing.transport import Transport
 from halfmoon.events.tables import OUTBOX, SENT, Table
 from halfmoon.events.tracing import step
@@ -165,7 +165,7 @@ class Relay:
         self._wake = threading.Event()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._listener: Listener | None = None
+        self._listener: CommitListener | None = None
         self._close_at_s = inf
         self._shares = Shares(provider, self.settings.schemas)
         self._closed_topics: dict[str, Backoff] = {}
@@ -183,7 +183,7 @@ class Relay:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="halfmoon-outbox-relay", daemon=True)
                 self._thread.start()
-                self._listener = Listener(self._provider, self.wake, self.name) if self.settings.listen else None
+                self._listener = CommitListener(self._provider, self.wake, self.name) if self.settings.listen else None
 
     def wake(self) -> None:
         """There are new rows: look now. Returns at once, and is cheap."""
@@ -226,7 +226,7 @@ class Relay:
         error = next((backoff.error for backoff in self._backoffs() if backoff.error), "")
         return RelayFigures(running=running, in_hand=self._in_hand, closed=closed, error=error, **self._counts)
 
-    def backlog(self) -> Backlog:
+    def backlog(self) -> OutboxFigures:
         """Count the outboxes that it serves. Raises what the database raises."""
         return outbox_status.total([outbox_status.backlog(share) for share in self._shares.all()])
 
@@ -336,7 +336,7 @@ class Relay:
         fail(rows, self.name, share.failed, now_ms)
         release(rows, self.name, [row.seq for row in batch.unsent])
 
-    def _send(self, share: Share, claimed: list[Row], until_s: float) -> None:
+    def _send(self, share: Share, claimed: list[ClaimedRow], until_s: float) -> None:
         limits = {"in_flight_max": self.settings.in_flight_max, "timeout_ms": self.settings.timeout_ms}
         batch = Batch(self._transport, claimed, self._closed_topics.keys(), **limits)
         batch.run(until_s, lambda: self._close_at_s)
@@ -353,7 +353,7 @@ class Relay:
         for name, count in (("batches", 1), ("sent", len(batch.sent)), ("failed", len(batch.failed))):
             self._counts[name] += count
 
-    def _failure(self, row: Row, error: BaseException, up: Collection[str]) -> Failure:
+    def _failure(self, row: ClaimedRow, error: BaseException, up: Collection[str]) -> Failure:
         """Say when a row is tried again, or park it."""
         limit = self.settings.attempts_max
         counted = counts(error, topic_is_up=row.topic in up)

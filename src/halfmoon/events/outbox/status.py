@@ -30,7 +30,7 @@ STATES = tuple(_STATES)
 tried yet."""
 
 
-class Backlog(msgspec.Struct, frozen=True, kw_only=True):
+class OutboxFigures(msgspec.Struct, frozen=True, kw_only=True):
     """What an outbox holds: rows by state, all but the failed ones together, and the age of the oldest of these in ms."""
 
     backlog: int
@@ -41,7 +41,7 @@ class Backlog(msgspec.Struct, frozen=True, kw_only=True):
     failed: int
 
 
-class Entry(msgspec.Struct, frozen=True):
+class OutboxEntry(msgspec.Struct, frozen=True):
     """One row. ``next_ms``: when it is tried again, 0 for at once or never; ``error``: of the last try, empty for none."""
 
     seq: int
@@ -64,7 +64,7 @@ _ENTRY = (
 )
 
 
-def backlog(provider: Database) -> Backlog:
+def backlog(provider: Database) -> OutboxFigures:
     """Count an outbox. Reads every row's head."""
     sums = ", ".join(f"COALESCE(SUM(CASE WHEN {condition} THEN 1 ELSE 0 END), 0)" for condition in _STATES.values())
     oldest = f"COALESCE(MIN(CASE WHEN next_ms < {PARKED_MS} THEN created_ms END), :now_ms)"
@@ -73,23 +73,23 @@ def backlog(provider: Database) -> Backlog:
         row = rows.all(f"SELECT {oldest}, {sums} FROM {OUTBOX.name}", {"now_ms": now_ms})[0]
     by_state = dict(zip(STATES, (int(count) for count in row[1:]), strict=True))
     behind = sum(by_state.values()) - by_state["failed"]
-    return Backlog(backlog=behind, oldest_age_ms=max(0, now_ms - int(row[0])), **by_state)
+    return OutboxFigures(backlog=behind, oldest_age_ms=max(0, now_ms - int(row[0])), **by_state)
 
 
-def total(found: Collection[Backlog]) -> Backlog:
+def total(found: Collection[OutboxFigures]) -> OutboxFigures:
     """Return what several outboxes hold together."""
-    sums = {name: sum(getattr(one, name) for one in found) for name in Backlog.__struct_fields__}
-    return Backlog(**{**sums, "oldest_age_ms": max((one.oldest_age_ms for one in found), default=0)})
+    sums = {name: sum(getattr(one, name) for one in found) for name in OutboxFigures.__struct_fields__}
+    return OutboxFigures(**{**sums, "oldest_age_ms": max((one.oldest_age_ms for one in found), default=0)})
 
 
-def entries(provider: Database, *, state: str | None = None, topic: str | None = None, count_max: int = 100) -> list[Entry]:
+def entries(provider: Database, *, state: str | None = None, topic: str | None = None, count_max: int = 100) -> list[OutboxEntry]:
     """Return rows, the oldest first: of one state of `STATES` and of one topic, where given. Raises KeyError for another state."""
     which = _STATES[state] if state is not None else "1 = 1"
     which += " AND topic = :topic" if topic is not None else ""
     with provider.fresh() as rows:
         values: Values = {"now_ms": clock_ms(rows), **({"topic": topic} if topic is not None else {})}
         found = rows.all(f"{_ENTRY} WHERE {which} ORDER BY seq LIMIT {min(LIST_MAX + 1, int(count_max))}", values)
-    return [Entry(*row) for row in found]
+    return [OutboxEntry(*row) for row in found]
 
 
 def retry(provider: Database, *, event_ids: Collection[str] | None = None) -> int:

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Engine, event
 from sqlalchemy.orm import Session, SessionTransaction
 from sqlalchemy.orm.session import SessionTransactionOrigin
 
-from halfmoon.events.databases.other_blocks import Block, find_blocks_with
+from halfmoon.events.databases.other_blocks import OpenBlock, find_blocks_with
 from halfmoon.events.databases.unused_sessions import is_of, task_here
 from halfmoon.events.sqlalchemy.engines import engine_of
 from halfmoon.events.sqlalchemy.session_lifecycle import kept_with
@@ -50,11 +50,11 @@ def _note(begun: SessionTransaction | Connection) -> None:
     _noted.set((*known, (weakref.ref(begun), task_here()))[-BLOCKS_MAX:])
 
 
-def _found() -> Iterator[Block]:
+def _found() -> Iterator[OpenBlock]:
     here = task_here()
     for reference, task in _noted.get():
         if (begun := reference()) is not None and is_of(task, here) and (name := _name(begun)):
-            yield Block(reference, name)
+            yield OpenBlock(reference, name)
 
 
 def _ended(begun: SessionTransaction | Connection) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import threading
-import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
@@ -21,20 +20,18 @@ from sqlalchemy.util.concurrency import in_greenlet
 
 from halfmoon.errors import UsageError
 from halfmoon.events.databases import sqlite
-from halfmoon.events.databases.database import Busy, Rows, Values, bound_ms
+from halfmoon.events.databases.database import Busy, Rows, Values, bounding
 from halfmoon.events.databases.listening import CannotListen, ListeningConnection
 from halfmoon.events.databases.own_loop import LOOP
 from halfmoon.events.databases.provider import mapped
+from halfmoon.events.forks import hear_of_forks
 from halfmoon.events.sqlalchemy.listening import listening
 from halfmoon.events.tables import in_schema
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-MYSQL_WAITS = "SET innodb_lock_wait_timeout = {}, lock_wait_timeout = {}"
-"""In whole seconds, of this session: for rows, and for tables whose form somebody changes. MySQL takes 0 for 1."""
-
-_OURS, _WAIT, _LEVEL = "halfmoon_own", "halfmoon_wait_s", "halfmoon_level"
+_OURS, _WAIT, _LEVEL = "halfmoon_own", "halfmoon_wait", "halfmoon_level"
 
 _BLOCKING = "this transaction is one of an event loop: use `await publish_async(…)` in it"
 
@@ -113,7 +110,7 @@ class Fresh:
         self._open_elsewhere = open_elsewhere
         self._one = threading.RLock()
         self._here = threading.local()
-        _fresh.add(self)
+        hear_of_forks(self)
 
     @property
     def _engine(self) -> Engine:
@@ -129,7 +126,7 @@ class Fresh:
         return self._own
 
     def forked(self) -> None:
-        """In the child: a thread that held the lock is not there to give it back."""
+        """Replace the lock, which a thread of the parent may hold."""
         self._one = threading.RLock()
 
     def used_here(self) -> None:
@@ -185,7 +182,7 @@ class Fresh:
                 if lock_wait_ms is None and _reads_alone(connection):
                     return connection.execution_options(isolation_level="AUTOCOMMIT")
             if not self.shared:
-                _bound_waits(connection, bound_ms(lock_wait_ms))
+                _bound_waits(connection, lock_wait_ms)
             if connection.dialect.name == "sqlite" and sqlite.commits_by_itself(connection.connection.driver_connection):
                 connection.exec_driver_sql(sqlite.BEGIN)
             if self._engine.dialect.driver == "aiosqlite" and not self.shared:
@@ -225,9 +222,6 @@ class OuterTransaction:
             raise Busy("a transaction of a test stands in for the database, and is in use")
         with mapped(), self.connection.begin_nested():
             yield rows
-
-
-_fresh: weakref.WeakSet[Fresh] = weakref.WeakSet()
 
 
 class _Called:
@@ -271,8 +265,8 @@ def _reads_alone(connection: Connection) -> bool:
     return bool(connection.info[_LEVEL] != "serializable")
 
 
-def _bound_waits(connection: Connection, wait_ms: int) -> None:
-    """Have a connection of ours wait for locks at most so long, in READ COMMITTED where the database has it.
+def _bound_waits(connection: Connection, lock_wait_ms: int | None) -> None:
+    """Bound the lock waits of a connection of ours, and have it use READ COMMITTED where the database has that level.
 
     PostgreSQL is told in each transaction: behind a pool of its own, such as PgBouncer, the next one may have another session.
     """
@@ -281,21 +275,13 @@ def _bound_waits(connection: Connection, wait_ms: int) -> None:
         driver = connection.connection.dbapi_connection
         connection.dialect.set_isolation_level(driver, "READ COMMITTED")  # type: ignore[arg-type]  # it is connected
         noted[_OURS] = dialect == "mysql"  # a look resets it in PostgreSQL
-    if dialect == "postgresql":
-        connection.exec_driver_sql(f"SET LOCAL lock_timeout = {wait_ms}")
-    elif dialect == "mysql" and noted.get(_WAIT) != wait_ms // 1000:
-        noted[_WAIT] = wait_ms // 1000
-        connection.exec_driver_sql(MYSQL_WAITS.format(*[noted[_WAIT]] * 2))
-    elif dialect == "sqlite":  # before the transaction begins: a BEGIN IMMEDIATE of the user's waits, too
+    before, inside = bounding(dialect, lock_wait_ms)
+    if dialect == "sqlite":  # before the transaction begins: a BEGIN IMMEDIATE of the user's waits, too
         cursor = connection.connection.cursor()
-        cursor.execute(f"PRAGMA busy_timeout = {wait_ms}")
+        cursor.execute(before)
         cursor.close()
-
-
-def _after_fork() -> None:
-    for fresh in list(_fresh):
-        fresh.forked()
-
-
-if hasattr(os, "register_at_fork"):  # not on every platform
-    os.register_at_fork(after_in_child=_after_fork)
+    elif before and noted.get(_WAIT) != before:
+        noted[_WAIT] = before
+        connection.exec_driver_sql(before)
+    if inside:
+        connection.exec_driver_sql(inside)

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from halfmoon.effects import Aside, Call, Gather, Now, Op, Run, Signal, Sleep, Spawn, Steady, Tell, Wait
+from halfmoon.effects import Aside, Call, Gather, Now, OnLoop, Op, Run, Signal, Sleep, Spawn, Steady, Tell, Wait
 from halfmoon.runtime.connections.asyncio_connections import Connections
 from halfmoon.runtime.drivers.background import (
     RESUME_S,
@@ -90,6 +90,12 @@ class Driver:
                     raise
                 error = exc
 
+    async def perform(self, effect: Any) -> Any:
+        """Do what an operation asks for that another thread drives: a request, or one of those that wait."""
+        if type(effect) is Call:
+            return await self.connections.call(effect.address, effect.request, effect.body, effect.timeout_ms)
+        return await _EFFECTS[type(effect)](self, effect)
+
     def spawn(self, operation: Op[Any], name: str = "", begun: Any = None) -> Handle:
         """Start an operation that goes on by itself, or go on with one (see `run`); its error is logged."""
         handle = Handle(partial(self.run, background=True), operation, name, begun, self._ended)
@@ -161,6 +167,9 @@ class Driver:
             else:
                 begun.future.cancel()
             raise
+
+    async def _on_loop(self, effect: OnLoop) -> Any:
+        return effect.operation
 
     async def _outcome(self, outcome: Outcome) -> Any:
         if outcome.error is not None:
@@ -248,6 +257,7 @@ _EFFECTS: dict[type[Any], Callable[[Driver, Any], Any]] = {
     Run: Driver._run,
     Aside: Driver._aside,
     Wait: Driver._wait,
+    OnLoop: Driver._on_loop,
     InThread: Driver._finish,
     Outcome: Driver._outcome,
 }

@@ -1,20 +1,23 @@
-"""Runs operations in the thread that asks for them, over connections of its own. Knows no operation.
+"""Driver that runs operations in the thread that asks for them, over connections of its own. Knows no operation.
 
-What only an event loop can do (wait for a signal, run others beside, ask for what is not known yet) is handed on to one, with the
-operation as far as it came.
+Steps that only an event loop can do (wait for a signal, run others beside, touch what is for one thread only) are done on one; what
+follows runs in the calling thread again, and so does the user's code.
 """
 
 from __future__ import annotations
 
+import inspect
 from typing import Any, TypeVar
 
-from halfmoon.effects import Call, Now, Op, Steady, Tell
+from halfmoon.effects import Call, Now, OnLoop, Op, Run, Steady, Tell, finished
 from halfmoon.runtime.clock import Clock
 from halfmoon.runtime.connections.blocking_connections import BlockingConnections
 from halfmoon.runtime.drivers.asyncio_driver import Driver
 from halfmoon.runtime.drivers.threads import BackgroundLoop
 
 T = TypeVar("T")
+
+_NOT_HERE = object()
 
 
 class BlockingDriver:
@@ -27,7 +30,8 @@ class BlockingDriver:
     def __init__(
         self, connections: BlockingConnections, loop: BackgroundLoop, driver: Driver, requests: frozenset[type[Any]]
     ) -> None:
-        self._connections, self._loop, self._driver, self._requests = connections, loop, driver, requests
+        self.connections = connections
+        self._loop, self._driver, self._requests = loop, driver, requests
         self._clock = Clock()
 
     def run(self, operation: Op[T]) -> T:
@@ -40,51 +44,68 @@ class BlockingDriver:
         except BaseException:
             operation.close()
             raise
-        ended, outcome = self._drive(operation)
-        return outcome if ended else self._loop.call(self._driver.run(operation, outcome))
-
-    def post(self, operation: Op[None]) -> None:
-        """Drive an operation as far as it goes without waiting for anything, and have the loop do the rest; return at once.
-
-        It must not begin with a `Call`. Its error is raised here, or logged where the loop does the rest. Raises UsageError in a
-        forked child.
-        """
-        self._loop.check_process()
-        ended, effect = self._drive(operation)
-        if not ended:
-            self._loop.soon(self._driver.spawn, operation, "second phase", effect)
-
-    def close(self) -> None:
-        """Close its connections as soon as nobody uses them; what begins now runs on the loop."""
-        self._connections.close()
-
-    def _drive(self, operation: Op[T]) -> tuple[bool, Any]:
-        """Return True and the result, or False and the effect that must be done on the loop."""
         value: Any = None
         error: BaseException | None = None
-        connections, requests, now = self._connections, self._requests, self._clock.now
         while True:
             try:
                 effect = operation.send(value) if error is None else operation.throw(error)
             except StopIteration as stop:
-                return True, stop.value
-            value = error = None
-            kind = type(effect)
-            if kind is Now:
-                value = now()
-                continue
-            if kind is Steady:
-                value = self._clock.steady()
-                continue
+                return stop.value  # type: ignore[no-any-return]
+            error = None
             try:
-                if kind is Call and type(effect.request) in requests:
-                    value = connections.call(effect.address, effect.request, effect.body, effect.timeout_ms)
-                    if value is None:
-                        return False, effect
-                elif kind is Tell and type(effect.request) in requests:
-                    if not connections.tell(effect.address, effect.request, effect.body, effect.remark):
-                        return False, effect
-                else:
-                    return False, effect
+                value = self._here(effect)
+                if value is _NOT_HERE:
+                    value = self._on_loop(effect)
             except BaseException as exc:
                 error = exc
+
+    def post(self, operation: Op[None]) -> None:
+        """Drive an operation as far as it goes without waiting for anything, and have the loop do the rest; return at once.
+
+        It must not begin with a `Call` or the user's code. Its error is raised here, or logged where the loop does the rest. Raises
+        UsageError in a forked child.
+        """
+        self._loop.check_process()
+        value: Any = None
+        error: BaseException | None = None
+        while True:
+            try:
+                effect = operation.send(value) if error is None else operation.throw(error)
+            except StopIteration:
+                return
+            error = None
+            try:
+                value = self._here(effect)
+            except BaseException as exc:
+                error = exc
+            if value is _NOT_HERE:
+                self._loop.soon(self._driver.spawn, operation, "second phase", effect)
+                return
+
+    def close(self) -> None:
+        """Close its connections as soon as nobody uses them; what begins now runs on the loop."""
+        self.connections.close()
+
+    # ------------------------------------------------------------ one effect
+
+    def _here(self, effect: Any) -> Any:
+        """Return what comes of an effect in this thread; `_NOT_HERE`, and nothing was done: it is the loop's."""
+        kind = type(effect)
+        if kind is Now:
+            return self._clock.now()
+        if kind is Steady:
+            return self._clock.steady()
+        if kind is Run:
+            result = effect.function(*effect.arguments)
+            return self._loop.call(result) if inspect.iscoroutine(result) else result
+        if kind is Call and type(effect.request) in self._requests:
+            reply = self.connections.call(effect.address, effect.request, effect.body, effect.timeout_ms)
+            return _NOT_HERE if reply is None else reply
+        if kind is Tell and type(effect.request) in self._requests:
+            return None if self.connections.tell(effect.address, effect.request, effect.body, effect.remark) else _NOT_HERE
+        return _NOT_HERE
+
+    def _on_loop(self, effect: Any) -> Any:
+        if type(effect) is OnLoop:
+            return finished(self._loop.call(self._driver.run(effect.operation)))
+        return self._loop.call(self._driver.perform(effect))

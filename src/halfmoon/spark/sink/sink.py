@@ -235,7 +235,7 @@ class Sending:
         for chunk in chunks_of(batch, self._ids, self._rows, self._encoding):
             for encoded, queues in self._one_by_one(chunk) if self._single else self._together(chunk):
                 self._wait_for_room(SINGLES if encoded.properties is not None else 1)
-                self._waiting.append(self._producer.submit(encoded, queues))
+                self._waiting.append(self._producer.send_encoded(encoded, queues))
                 self._requests += 1
         self._rows += batch.num_rows
 

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from halfmoon.errors import BadMessage, UsageError
 from halfmoon.hot import row_columns
+from halfmoon.spark.source.record_columns import Ints, Pairs, Records, Spans, bad_bodies, records
 from halfmoon.wire import properties as wire_properties
 from halfmoon.wire.codes import COMPRESSED
-from halfmoon.wire.columns import Ints, Pairs, Records, Spans, bad_bodies, records
 from halfmoon.wire.compression import decompress
 from halfmoon.wire.ids import host_hex, host_text
 

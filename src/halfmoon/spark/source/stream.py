@@ -41,7 +41,7 @@ from halfmoon.spark.source.offsets import available_bounds, creation_times, is_w
 from halfmoon.spark.source.options import SourceOptions
 from halfmoon.spark.source.partitions import plan_partitions
 from halfmoon.spark.source.reading import RangesPartition, Scan, client_of, cores, rows
-from halfmoon.wire.columns import records
+from halfmoon.spark.source.record_columns import records
 
 log = logging.getLogger("halfmoon.spark")
 

@@ -8,10 +8,10 @@ the queues have exactly these entries, and the key index has exactly these keys 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from struct import Struct
 from typing import NamedTuple
 
-from halfmoon import arrays
-from halfmoon.hot import ENTRY_BYTES, KEY, checked_records
+from halfmoon.hot import ENTRY_BYTES, INDEX_ENTRY, KEY, checked_records
 from halfmoon.store.keyindex.key_index import HEADER_BYTES, SLOT_BYTES, IndexFile
 from halfmoon.store.layout import HALF_TOPIC, OP_TOPIC
 from halfmoon.store.log.segments import Segments
@@ -20,6 +20,7 @@ from halfmoon.store.queues.inventory import Key
 from halfmoon.store.timer.messages import SCHEDULE_TOPIC, TIMER_TOPIC
 
 RUN_BYTES = 512 * 1024
+_NUMBERS = Struct(">i")
 _UNUSUAL = tuple(topic.encode() for topic in (HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC))
 _HASH_AND_OFFSET = 12
 """Bytes that a packed key and an index entry have in common, at their beginning."""
@@ -59,14 +60,18 @@ def has_keys(file: IndexFile, number: int, keys: bytes) -> bool:
 
 
 def chains_are_whole(file: IndexFile) -> bool:
-    """Whether every entry of an index file is in the chain of some slot, once; False also where numpy is not there to tell."""
-    arrays.load()
-    np, count = arrays.np, file.header.count
-    if np is None:
-        return False
-    heads = np.frombuffer(file.file.view(HEADER_BYTES, SLOT_BYTES * file.slots), dtype=">i4")
-    previous = np.frombuffer(file.entries(1, max(0, count - 1)), dtype=[("entry", "V16"), ("previous", ">i4")])["previous"]
-    if (previous >= np.arange(1, count)).any():
-        return False  # a chain only goes back
-    pointed = np.concatenate([each[(each > 0) & (each < count)].astype(np.int64) for each in (heads, previous)])
-    return bool((np.bincount(pointed, minlength=count)[1:] == 1).all())
+    """Whether every entry of an index file is in the chain of some slot, once."""
+    count = file.header.count
+    heads = _NUMBERS.iter_unpack(file.file.view(HEADER_BYTES, SLOT_BYTES * file.slots))
+    previous = INDEX_ENTRY.iter_unpack(file.entries(1, max(0, count - 1)))
+    pointed = bytearray(b"\1" + bytes(max(0, count - 1)))  # no entry has the number 0
+    for (number,) in heads:
+        if 0 < number < count:
+            if pointed[number]:
+                return False
+            pointed[number] = 1
+    for number, (*_, before) in enumerate(previous, 1):
+        if before >= number or (before > 0 and pointed[before]):
+            return False  # a chain only goes back
+        pointed[max(before, 0)] = 1
+    return 0 not in pointed

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from halfmoon.errors import StoreNotWritable
 from halfmoon.hot import ENTRY, ENTRY_BYTES, Group, Messages
+from halfmoon.store.checkpoint import CheckpointFile
 from halfmoon.store.health import Health
 from halfmoon.store.keyindex.indexing import Indexing
 from halfmoon.store.log.commit_log import CommitLog
@@ -43,11 +44,11 @@ class Appending:
 
     def __init__(
         self, log: CommitLog, queues: Queues, creation: QueueCreation, reservations: Reservations, visible: VisibleOffsets,
-        inventory: Inventory, indexing: Indexing, health: Health, *, sync_flush: bool,
+        inventory: Inventory, indexing: Indexing, checkpoint: CheckpointFile, health: Health, *, sync_flush: bool,
     ) -> None:  # fmt: skip
         self._log, self._queues, self._creation, self._reservations = log, queues, creation, reservations
         self._visible, self._inventory, self._indexing, self._health = visible, inventory, indexing, health
-        self._sync_flush = sync_flush
+        self._note_end, self._sync_flush = checkpoint.note_end, sync_flush
 
     def all(self, groups: Sequence[Group], now: int, *, in_order: bool) -> list[Appended | Exception]:
         """Store groups; return for each where it lies, or why nothing of it is stored. ``in_order``: it ends with the first that is
@@ -69,17 +70,13 @@ class Appending:
                 outcomes.append(appended)
         try:
             self._log.write()
+            self._note_end(self._log.end)  # before anything is answered
         except OSError as exc:
             self._take_back(gathered, outcomes, StoreNotWritable(self._health.write_failed("the log", exc)))
         for index, queue, appended in gathered:
             try:
                 self._publish(queue, appended, now)
             except StoreNotWritable as exc:
-                outcomes[index] = exc
-        try:
-            self._visible.note_ends()
-        except StoreNotWritable as exc:
-            for index, _, _ in gathered:
                 outcomes[index] = exc
         return outcomes
 

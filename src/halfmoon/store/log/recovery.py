@@ -65,20 +65,18 @@ class Recovery:
     """One recovery.
 
     ``cut_short``: the offset of a log file that was cut short, so that all of it is checked again; None: there is none.
-    ``rebuild``: queues that get all their entries from the log. ``given``: offsets below were given out before a kill;
-    None: nobody knows.
+    ``rebuild``: queues that get all their entries from the log.
     ``deleted``: what lies before the birth of these rows belongs to deleted topics.
     ``new_queue`` creates and enters a queue for (topic, queue_id).
     """
 
     def __init__(
         self, log: CommitLog, queues: Queues, last_run: LastRun, quarantine: Quarantine, reservations: Reservations, *,
-        cut_short: int | None, rebuild: Rebuild, given: Mapping[Key, int | None], deleted: Mapping[str, Row], new_queue: NewQueue,
-        tag_code: TagCode,
+        cut_short: int | None, rebuild: Rebuild, deleted: Mapping[str, Row], new_queue: NewQueue, tag_code: TagCode,
     ) -> None:  # fmt: skip
         self._log, self._queues, self._last_run, self._quarantine = log, queues, last_run, quarantine
         self._reservations, self._cut_short, self._rebuild, self._deleted = reservations, cut_short, rebuild, deleted
-        self._new_queue, self._tag_code, self._given = new_queue, tag_code, given
+        self._new_queue, self._tag_code = new_queue, tag_code
         self._result = RecoveryResult(last_run.clean, last_run.lost)
         self._ends: dict[Key, int] = {key: max(row.end, row.durable) for key, row in rebuild.rows.items()}
         """Behind the last entry that each queue once had, as far as is known."""
@@ -92,7 +90,7 @@ class Recovery:
 
         Damage is logged; what is cut is kept in quarantine. Raises OSError when the disk fails.
         """
-        result, written_offset = self._result, self._last_run.written_offset
+        result, last_run = self._result, self._last_run
         result.start = _scan_start(self._log, self._last_run)
         if self._cut_short is not None and self._cut_short < result.start:
             result.start = self._cut_short
@@ -100,17 +98,16 @@ class Recovery:
             self._cut_short = None
         kept = self._cut_queues()
         result.end = self._enter_records()
-        if result.end < written_offset:
-            result.damaged.append(DamagedRange(result.end, written_offset - result.end, NOTHING_THERE))
-            result.end = written_offset
+        if result.end < last_run.written_offset:
+            result.damaged.append(DamagedRange(result.end, last_run.written_offset - result.end, NOTHING_THERE))
+            result.end = last_run.written_offset
         result.found_end = result.end
         if self._may_lack_messages(kept):
             # The last messages of a rebuilt queue may be the damaged or missing ones: it continues behind its reservation.
             rebuilt = self._reservations.queues() if self._rebuild.everything else self._rebuild.rows
             self._go_on_behind_reservations(rebuilt)
-        if result.damaged or self._cut_short is not None or self._something_behind():
-            # So may those of a queue whose end is not noted.
-            self._go_on_behind_reservations([key for key, end in self._given.items() if end is None])
+        if not (last_run.clean or last_run.lost):
+            self._go_on_behind_lost_entries()
         self._settle_end()
         self._report()
         self._continue_queues()
@@ -124,7 +121,7 @@ class Recovery:
         last_run = self._last_run
         if self._cut_short is not None or not (last_run.lost or (last_run.clean and last_run.ours)):
             for key, queue in self._queues.items():
-                self._ends[key] = max(queue.end_below(self._log.segments.end), self._given.get(key) or 0)
+                self._ends[key] = queue.end_below(self._log.segments.end)
         kept = {key: _trusted_end(queue, self._log, self._result.start) for key, queue in self._queues.items()}
         # Durably, and before the entries that tell it are cut: no offset is given out again, whatever became of the records.
         self._reservations.raise_floors({key: end for key, end in self._ends.items() if end > kept.get(key, 0)})
@@ -138,6 +135,21 @@ class Recovery:
             return True
         shorter = any(end > self._queues[key].written for key, end in self._ends.items() if key in kept)
         return shorter or self._something_behind()
+
+    def _go_on_behind_lost_entries(self) -> None:
+        """After a kill, let no offset be given out again of a message whose entry waited in memory and whose record is hit."""
+        result, last_run, reservations = self._result, self._last_run, self._reservations
+        if last_run.noted_end is None:
+            if not last_run.ours or self._cut_short is not None or result.damaged or self._something_behind():
+                self._go_on_behind_reservations(reservations.queues())
+            return
+        hit = sum(size for start, size, _ in result.damaged if start + size > last_run.entered_offset)
+        hit += max(0, last_run.noted_end - result.end)  # behind the note is a write cut short: nothing of it was answered
+        if hit:
+            count = hit // RECORD_BYTES_MIN + 1
+            ends = {key: queue.written for key, queue in self._queues.items()}
+            ends = {key: max(ends.get(key, 0), reservations.floor(*key)) + count for key in reservations.queues()}
+            reservations.raise_floors({key: min(end, reservations.reserved(*key)) for key, end in ends.items()})
 
     # ------------------------------------------------------------ records
 

@@ -55,7 +55,7 @@ class ConsumeQueue:
 
     __slots__ = (
         "born", "changed", "damage_logged", "held", "low_water", "max_offset", "min_offset", "near", "next_offset", "noted",
-        "per_file", "queue_id", "reserve_step", "reserved", "room", "segments", "slot", "stored", "topic", "waiting", "window",
+        "per_file", "queue_id", "reserve_step", "reserved", "room", "segments", "stored", "topic", "waiting", "window",
         "written",
     )  # fmt: skip
 
@@ -66,8 +66,6 @@ class ConsumeQueue:
         self.next_offset = self.written = self.stored = self.max_offset = self.min_offset = 0
         self.waiting: bytearray | None = None
         """Entries from ``stored`` to ``written``; None: there are none."""
-        self.slot = -1
-        """Its place in `halfmoon.store.queues.ends`; -1: it has none."""
         self.near = 0
         """About where it ends: `end_below` looks there first."""
         self.window: Window | None = None

@@ -28,7 +28,6 @@ from zlib import crc32
 from halfmoon.ports import Disk
 from halfmoon.store.layout import INVENTORY
 from halfmoon.store.queues.consume_queue import ConsumeQueue
-from halfmoon.store.queues.ends import QueueEnds
 from halfmoon.store.slots import Slots
 
 log = logging.getLogger("halfmoon.store")
@@ -72,8 +71,7 @@ def _packed(kind: int, name: str, queue_id: int, row: Row) -> bytes:
 class Inventory:
     """The list of one store. ``there`` says whether the directory has one; one of another broker has none."""
 
-    def __init__(self, disk: Disk, ends: QueueEnds | None = None) -> None:
-        self._ends = ends
+    def __init__(self, disk: Disk) -> None:
         self._slots = Slots(disk, INVENTORY, _packed(_HEADER, "", 0, Row(0)))
         self.queues: dict[Key, Row] = {}
         self.index: dict[str, Row] = {}
@@ -163,8 +161,6 @@ class Inventory:
             return
         self.queues[key] = row
         queue.noted = (segments.first, last)
-        if queue.slot != row.slot and self._ends is not None:
-            self._ends.adopt(queue, row.slot)
 
     def forget(self, topic: str, log_end: int) -> None:
         """A topic was deleted: its queues are not missed, and its records no more entered into any. Waits for the device, as a row

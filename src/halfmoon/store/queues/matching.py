@@ -19,6 +19,9 @@ class PropertyTest(Protocol):
     def possible(self, topic: str, queue_id: int, offset: int, count: int) -> list[int] | None:
         """Return the indexes, rising, of those among the messages from an offset on that are worth a look; None: all are."""
 
+    def note(self, topic: str, queue_id: int, offset: int, looked: int, indexes: list[int]) -> None:
+        """Take note of which messages from an offset on are wanted, of as many as were looked at, or gone."""
+
     def select(self, area: memoryview, base: int, entries: bytes, at_most: int) -> tuple[list[int], int, bool]:
         """Return the indexes, rising, of the entries whose records are wanted; how many were looked at, one at least; and whether
         that is enough for now.
@@ -52,12 +55,13 @@ def _by_properties(
     count = len(entries) // ENTRY_BYTES
     possible = wanted.possible(queue.topic, queue.queue_id, offset, count)
     if possible is None:
-        return by_properties(log, entries, at_most, wanted)
-    if not possible:
-        return [], count, False
-    possible_entries = b"".join(entries[index * ENTRY_BYTES : (index + 1) * ENTRY_BYTES] for index in possible)
-    places, looked, enough = by_properties(log, possible_entries, at_most, wanted)
-    return [possible[place] for place in places], possible[looked] if looked < len(possible) else count, enough
+        indexes, looked, enough = by_properties(log, entries, at_most, wanted)
+    else:
+        possible_entries = b"".join(entries[index * ENTRY_BYTES : (index + 1) * ENTRY_BYTES] for index in possible)
+        places, looked, enough = by_properties(log, possible_entries, at_most, wanted)
+        indexes, looked = [possible[place] for place in places], possible[looked] if looked < len(possible) else count
+    wanted.note(queue.topic, queue.queue_id, offset, looked, indexes)
+    return indexes, looked, enough
 
 
 def by_properties(log: CommitLog, entries: bytes, at_most: int, wanted: PropertyTest) -> tuple[list[int], int, bool]:

@@ -14,7 +14,6 @@ from halfmoon.hot import ENTRY, ENTRY_BYTES
 from halfmoon.store.health import Health
 from halfmoon.store.log.commit_log import CommitLog
 from halfmoon.store.queues.consume_queue import ConsumeQueue
-from halfmoon.store.queues.ends import QueueEnds
 
 
 class Arrival(NamedTuple):
@@ -42,16 +41,14 @@ class VisibleOffsets:
     ``changed`` are the queues that got entries since queues were last written out; ``published_bytes`` counts all entries.
     """
 
-    def __init__(self, log: CommitLog, health: Health, ends: QueueEnds) -> None:
-        self._log, self._health, self._ends = log, health, ends
+    def __init__(self, log: CommitLog, health: Health) -> None:
+        self._log, self._health = log, health
         self.end = self.end_ms = self.published_bytes = 0
         self.changed: list[ConsumeQueue] = []
         self._pending: deque[tuple[int, ConsumeQueue, int, bytes]] = deque()
         """(end offset, queue, first queue offset, entries) of appends that are not visible yet."""
         self._arrivals: list[tuple[ConsumeQueue, int, bytes | None]] = []
         """Queue, its new end and new entries: each an `Arrival` once somebody asks."""
-        self._grown: list[ConsumeQueue] = []
-        """Queues that got entries since `note_ends`."""
 
     def make_room(self, queue: ConsumeQueue, first: int, count: int) -> None:
         """Take disk space for entries. Raises StoreNotWritable, and changes nothing, when there is none."""
@@ -61,26 +58,16 @@ class VisibleOffsets:
             raise StoreNotWritable(self._health.write_failed("a queue", exc)) from exc
 
     def publish(self, queue: ConsumeQueue, first: int, entries: bytes) -> None:
-        """Give entries to their queue and let consumers see them; `note_ends` follows. Raises StoreNotWritable."""
+        """Give entries to their queue and let consumers see them. Raises StoreNotWritable."""
         if not queue.changed:
             self.changed.append(queue)
         try:
             queue.publish(first, entries, self._log.file_bytes)
         except OSError as exc:
             raise StoreNotWritable(self._health.fail(f"a queue cannot be written: {exc}")) from exc
-        self._grown.append(queue)
         self.published_bytes += len(entries)
         if not queue.held:
             self._arrivals.append((queue, queue.max_offset, entries))
-
-    def note_ends(self) -> None:
-        """Note how far queues go now, so that no kill makes them forget it. Raises StoreNotWritable."""
-        grown, self._grown = self._grown, []
-        if grown:
-            try:
-                self._ends.note(grown)
-            except OSError as exc:
-                raise StoreNotWritable(self._health.fail(f"a queue cannot be written: {exc}")) from exc
 
     def release(self, queue: ConsumeQueue) -> None:
         """Let consumers see, in one step, all that was written to a queue while it was held."""
@@ -106,7 +93,6 @@ class VisibleOffsets:
         try:
             for queue, (first, pieces) in blocks.items():
                 self.publish(queue, first, b"".join(pieces))
-            self.note_ends()
         except StoreNotWritable:
             return  # the store has failed; what is durable is found again at the next start
         self.end, self.end_ms = durable_offset, durable_ms

@@ -27,7 +27,7 @@ SendMessageV2Reply = SendMessageReply
 SendBatchMessageReply = SendMessageReply
 
 
-@request(10, "SEND_MESSAGE", reply=SendMessageReply, needs=publish("topic"))
+@request(10, "SEND_MESSAGE", reply=SendMessageReply, needs=publish("topic", traces=True))
 class SendMessage(Header, kw_only=True):
     """Store the message in the body. Long field names, as the Go and C++ clients send them.
 
@@ -50,7 +50,7 @@ class SendMessage(Header, kw_only=True):
     broker_name: str | None = wire("bname", None)  # 4.9
 
 
-@request(310, "SEND_MESSAGE_V2", reply=SendMessageReply, needs=publish("topic"))
+@request(310, "SEND_MESSAGE_V2", reply=SendMessageReply, needs=publish("topic", traces=True))
 class SendMessageV2(Header, kw_only=True):
     """Store the message in the body; the same fields as `SendMessage` under one-letter names.
 
@@ -73,7 +73,7 @@ class SendMessageV2(Header, kw_only=True):
     broker_name: str | None = wire("n", None)  # 4.9
 
 
-@request(320, "SEND_BATCH_MESSAGE", reply=SendMessageReply, needs=publish("topic", why="4.9 forgets it"))
+@request(320, "SEND_BATCH_MESSAGE", reply=SendMessageReply, needs=publish("topic", traces=True, why="4.9 forgets it"))
 class SendBatchMessage(SendMessageV2):
     """Store a batch body (`halfmoon.wire.record.encode_batch`). A body without ``batch`` true is stored as one message."""
 

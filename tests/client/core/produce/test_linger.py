@@ -62,7 +62,7 @@ def test_nothing_waits_unless_it_is_asked_for():
     script = Scripted()
     sender = producer(script)
     assert sender.settings.linger_ms == 0
-    assert not isinstance(AsyncProducer(group="P", nameserver="127.0.0.1:1")._sender, LingeringSender)
+    assert not isinstance(AsyncProducer(group="P", nameserver="127.0.0.1:1").sender, LingeringSender)
 
     together(script, [sender.send(message) for message in numbered()])
 

@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from halfmoon.client.core.produce.transaction import OpenHalf
 from halfmoon.errors import MessageIllegal, UsageError
 from halfmoon.model import REPEAT, UNIQ_KEY, Message
 from halfmoon.wire.headers.send import SendMessageV2
@@ -37,7 +38,7 @@ def test_a_half_message_of_a_second_attempt_says_so():
     script = Scripted()
     core = transactions(script)
 
-    stored = script.run(core.store(Message("orders", b"x", msg_id="order-7", attempt=2)))
+    stored = script.run(OpenHalf(core, Message("orders", b"x", msg_id="order-7", attempt=2)).store())
 
     assert stored.result.msg_id == "order-7"
     assert (sent(script)[UNIQ_KEY], sent(script)[REPEAT]) == ("order-7", "2")

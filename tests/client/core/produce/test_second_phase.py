@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from halfmoon.client.core.produce.transaction import OpenHalf
 from halfmoon.errors import NotRunning
 from halfmoon.model import Message, SendStatus
 from halfmoon.wire.headers.send import SendMessageReply, SendMessageV2
@@ -45,9 +46,9 @@ def test_without_the_brokers_id_the_offset_comes_from_the_message_id():
     core = transactions(script, Shop())
 
     def with_an_offset_as_id():
-        stored = yield from core.store(ORDER)
+        stored = yield from OpenHalf(core, ORDER).store()
         stored.result.offset_msg_id, stored.result.msg_id = "", "7F00000100002A9F0000000000002000"
-        yield from core.decide(stored, COMMIT)
+        yield from stored.decide(COMMIT)
 
     script.run(with_an_offset_as_id())
 

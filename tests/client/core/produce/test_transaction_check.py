@@ -8,6 +8,7 @@ import logging
 import pytest
 
 from halfmoon.client.core.produce import transaction_check
+from halfmoon.client.core.produce.transaction import OpenHalf
 from halfmoon.client.core.produce.transaction_check import CheckFunctions, answer_not_mine
 from halfmoon.errors import UsageError
 from halfmoon.model import Message
@@ -135,7 +136,7 @@ def test_a_check_that_is_not_for_this_member_is_answered_so_and_to_other_brokers
 def test_a_check_of_a_transaction_that_runs_here_is_open_though_no_function_is_for_its_topic():
     script = Scripted()
     core = transactions(script)
-    stored = script.run(core.store(ORDER))
+    stored = script.run(OpenHalf(core, ORDER).store())
 
     ask(script, core, check(stored.result.msg_id))
 
@@ -267,7 +268,7 @@ def test_a_check_of_a_transaction_that_still_runs_here_is_unknown_and_nobody_is_
 def test_a_half_message_whose_caller_was_interrupted_and_is_gone_does_not_count_as_running():
     script, shop = Scripted(), Shop(check=ROLLBACK)
     core = transactions(script, shop)
-    stored = script.run(core.store(ORDER))
+    stored = script.run(OpenHalf(core, ORDER).store())
     unique = stored.result.msg_id
     assert list(core.running) == [unique]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from halfmoon.client.core.produce.outgoing import Outgoing
+from halfmoon.client.core.produce.transaction import OpenHalf
 from halfmoon.client.core.produce.unanswered import UNSURE_MAX, UnansweredSends
 from halfmoon.client.core.route import PublishInfo
 from halfmoon.errors import ConnectFailed, ConnectionLost, HalfmoonError
@@ -20,7 +21,7 @@ def attempt(script: Scripted, core, msg_id: str, number: int) -> str:
     """Make one attempt and return where it went."""
     before = len(script.asked(SendMessageV2))
     try:
-        script.run(core.store(Message("orders", b"x", msg_id=msg_id, attempt=number), timeout_ms=500))
+        script.run(OpenHalf(core, Message("orders", b"x", msg_id=msg_id, attempt=number), timeout_ms=500).store())
     except HalfmoonError:
         pass
     (seen,) = script.asked(SendMessageV2)[before:]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypedDict, Unpack
+from typing import Any, TypedDict, TypeVar, Unpack
 
 import msgspec
 
@@ -17,7 +17,7 @@ from halfmoon.client.core.produce.unanswered import UnansweredSends
 from halfmoon.client.core.route import PublishInfo
 from halfmoon.client.core.route_table import RouteTable
 from halfmoon.client.settings import ProducerSettings
-from halfmoon.effects import Call, Now, Op, Steady, at_once, now, run, steady
+from halfmoon.effects import Call, Now, Op, Steady, at_once, now, on_loop, run, steady
 from halfmoon.errors import (
     AccessRefused,
     BrokerError,
@@ -36,6 +36,8 @@ from halfmoon.wire.compression import compress
 from halfmoon.wire.headers.send import SendBatchMessage, SendMessageV2, SendReplyMessageV2
 from halfmoon.wire.ids import UniqueIds
 from halfmoon.wire.record import BatchItem, encode_batch
+
+T = TypeVar("T")
 
 COMPRESS_IN_THREAD_BYTES = 256 * 1024
 """Bodies from this size are compressed in a thread, because it takes longer than the hop."""
@@ -81,6 +83,8 @@ class Sender:
         self.unanswered = UnansweredSends()
         self._observes = settings.latency_avoidance or settings.retry_not_stored  # every attempt, so that `deliver` must make it
         self.running = False
+        self.anywhere = True
+        """Whether any thread may run its operations: nothing is noted of attempts but what threads may share."""
         self.tracer: SendObserver | None = None
         """Is called for every attempt, where tracing is on."""
 
@@ -190,6 +194,10 @@ class Sender:
         check_topic(topic)
         info = yield from self.publish_info(wrap(topic, self.settings.namespace))
         return [MessageQueue(topic, queue.broker_name, queue.queue_id) for queue in info.queues]
+
+    def placed(self, operation: Op[T]) -> Op[T]:
+        """Return an operation of this sender as any thread may run it."""
+        return operation if self.anywhere else on_loop(operation)
 
     # ------------------------------------------------------------ made ready
 
@@ -437,7 +445,7 @@ class Sender:
 
     def _address(self, queue: MessageQueue) -> Op[str]:
         if self.routes.master(queue.broker_name) is None:
-            yield from self.routes.master_or_ask(queue)
+            yield from on_loop(self.routes.master_or_ask(queue))
         address = self._known_address(queue)
         if address is None:
             raise NetworkError(f"The broker[{queue.broker_name}] not exist")
@@ -446,12 +454,17 @@ class Sender:
     def _moved(self, queue: MessageQueue, address: str) -> Op[str | None]:
         """Return where a broker is now that took no connection at an address; None: nothing else is known."""
         if self._known_address(queue) == address:
-            yield from self.routes.look_for(wrap(queue.topic, self.settings.namespace), queue.broker_name)
+            yield from on_loop(self.routes.look_for(wrap(queue.topic, self.settings.namespace), queue.broker_name))
         known = self._known_address(queue)
         return known if known != address else None
 
     def publish_info(self, topic: str) -> Op[PublishInfo]:
-        return (yield from self.routes.publish_info(topic, self.settings.create_topic_key, self.settings.default_topic_queue_count))
+        """Return how messages of a topic are sent. An answer that is asked for is shared, which is for the loop only."""
+        if (info := self.routes.ready(topic)) is not None:
+            return info
+        settings = self.settings
+        asked = self.routes.publish_info(topic, settings.create_topic_key, settings.default_topic_queue_count)
+        return (yield from on_loop(asked))
 
     def target(
         self, message: Message, queue: MessageQueue | None, selector: Selector | None = None, key: Any = None

@@ -1,12 +1,13 @@
 """Transactions of a producer: store the half message, run the local transaction, send its outcome to the half message's broker.
 
-Holds which local transactions run in this process. Answers no checks (see `halfmoon.client.core.produce.transaction_check`).
+`OpenHalf` is one half message; `Transactions` has what all of a producer share, with the local transactions that run in this
+process. Answers no checks (see `halfmoon.client.core.produce.transaction_check`).
 """
 
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import Any, Self, TypedDict, Unpack
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -19,7 +20,6 @@ from halfmoon.client.core.produce.transaction_check import (
     CheckFunctions,
     LocalTransaction,
     PendingChecks,
-    RunningTransaction,
     TransactionListener,
     remark_of,
     state_of,
@@ -31,7 +31,7 @@ from halfmoon.errors import HalfmoonError, HalfRolledBack, NoNameServer, NoNameS
 from halfmoon.hot import tag_hash
 from halfmoon.model import LocalTransactionState, Message, SendResult, SendStatus, TransactionSendResult
 from halfmoon.wire.codes import TRANSACTION_PREPARED
-from halfmoon.wire.headers.transaction import EndTransaction
+from halfmoon.wire.headers.transaction import CheckTransactionState, EndTransaction
 from halfmoon.wire.ids import parse_offset_msg_id
 
 EVERY_BROKER_TOPIC = "SELF_TEST_TOPIC"
@@ -51,20 +51,101 @@ COMMIT, ROLLBACK, UNKNOWN = LocalTransactionState.COMMIT, LocalTransactionState.
 log = logging.getLogger("halfmoon.client")
 
 
-class StoredHalf(msgspec.Struct):
-    """A half message that a broker has: the message as the local transaction sees it, and what the broker answered.
+UNSURE: tuple[type[BaseException], ...] = (TimeoutError, ConnectionError)
+"""Errors after which it is unknown whether a database committed: the half message is then left to the broker's check."""
 
-    While this is kept, or until `Transactions.leave`, the local transaction counts as running here.
+
+class Limits(TypedDict, total=False):
+    """Age before which brokers do not ask about a half message, and the budget of storing it; see `Transactions.store`."""
+
+    check_after_s: int | None
+    timeout_ms: int | None
+
+
+class OpenHalf:
+    """Half message of a producer, from its first phase to its second: stored once, decided or left once. Made by `Transactions`.
+
+    As long as it is kept, stored and undecided, its local transaction counts as running here. All that waits is an operation.
     """
 
-    message: Message
-    result: SendResult
-    running: RunningTransaction
+    def __init__(
+        self,
+        transactions: Transactions,
+        message: Message,
+        *,
+        unsure: tuple[type[BaseException], ...] = UNSURE,
+        **limits: Unpack[Limits],
+    ) -> None:
+        """``unsure``: see `verdict`."""
+        self.message = message
+        """The message; once it is stored, as the local transaction sees it."""
+        self.open = False
+        """Whether it is stored and undecided."""
+        self.question: CheckTransactionState | None = None
+        """The last check of it that a broker asked while it was open."""
+        self._transactions, self._unsure, self._limits = transactions, unsure, limits
+        self._begun = False
+        self._result: SendResult | None = None
+
+    def store(self) -> Op[Self]:
+        """Store it: the first phase. Raises UsageError the second time, and as `Transactions.store`."""
+        if self._begun:
+            raise UsageError("a half message is sent once: make another with half()")
+        self._begun = True
+        self._result = yield from self._transactions.store(self.message, half=self, **self._limits)
+        self.open = True
+        return self
+
+    def store_safe(self) -> Op[Self]:
+        """Store it; one that is not safe is rolled back, and HalfRolledBack raised."""
+        yield from self.store()
+        if not self.safe:
+            yield from self._transactions.finish(self, ROLLBACK)
+            raise HalfRolledBack(self.result, self.result.status.name)
+        return self
+
+    def decide(self, state: LocalTransactionState, error: Exception | None = None) -> Op[None]:
+        """Tell the broker what to do with it: the second phase. Raises UsageError unless it is open, and nothing of the network."""
+        self.leave()
+        yield from self._transactions.second_phase(self, state, error)
+
+    def leave(self) -> None:
+        """Leave it to the broker's check, which the user's code answers from now on. Raises UsageError unless it is open."""
+        if not self.open:
+            raise UsageError("this half message was decided, or its block has not begun")
+        self.open = False
+        self._transactions.running.pop(self.result.msg_id, None)
+
+    def verdict(self, error: BaseException | None) -> LocalTransactionState | None:
+        """Return the decision of the end of a block, which an error ended or none; None: it is decided, or left to the check now.
+
+        Errors that are ``unsure``, and those that are no Exception, say nothing of the outcome.
+        """
+        if not self.open:
+            return None
+        if error is None:
+            return COMMIT
+        if isinstance(error, Exception) and not isinstance(error, self._unsure):
+            return ROLLBACK
+        self.leave()
+        return None
 
     @property
     def safe(self) -> bool:
         """Whether the broker kept every promise, so that the local transaction may run."""
         return self.result.status is SendStatus.SEND_OK
+
+    @property
+    def result(self) -> SendResult:
+        """Where it went. Raises UsageError before it is stored."""
+        if self._result is None:
+            raise UsageError("the half message is not stored: enter the block first")
+        return self._result
+
+    @property
+    def message_id(self) -> str:
+        """The message's id, which consumers see, and by which a check knows the transaction."""
+        return self.result.msg_id
 
 
 class Transactions:
@@ -88,7 +169,7 @@ class Transactions:
         self.instance = instance
         self.listener = listener
         self.checkers = CheckFunctions(check if check is not None or listener is None else listener.check)
-        self.running: WeakValueDictionary[str, RunningTransaction] = WeakValueDictionary()
+        self.running: WeakValueDictionary[str, OpenHalf] = WeakValueDictionary()
         """The local transactions that run in this process now, by id; one whose caller was interrupted goes by itself."""
         self._client = f"{tag_hash(instance.client_id.encode()) & 0xFFFFFF:06x}"
         """By this a Halfmoon broker knows the sender among the members of its group, and asks it first."""
@@ -121,25 +202,43 @@ class Transactions:
     # ------------------------------------------------------------ all in one
 
     def send(
-        self, message: Message, arg: Any = None, executor: LocalTransaction | None = None, **limits: int | None
+        self, message: Message, arg: Any = None, executor: LocalTransaction | None = None, **limits: Unpack[Limits]
     ) -> Op[TransactionSendResult]:
         """Store a half message, run the local transaction if that went well, and send its outcome to the broker.
 
-        ``limits`` are ``check_after_s`` and ``timeout_ms`` of `store`. Raises UsageError before anything is sent, and whatever
-        `Sender.deliver` raises; nothing afterwards.
+        Raises UsageError before anything is sent, and whatever `Sender.deliver` raises; nothing afterwards.
         """
         local = self.local(executor)
-        stored = yield from self.store(message, **limits)
+        half = yield from OpenHalf(self, message, **limits).store()
         try:
             value, error = None, None
-            if stored.safe:
+            if half.safe:
                 try:
-                    value = state_of((yield from run(local, stored.message, arg)))
+                    value = state_of((yield from run(local, half.message, arg)))
                 except Exception as exc:
                     error = exc
-            return (yield from self.finish(stored, value, error))
+            return (yield from self.finish(half, value, error))
         finally:
-            self.leave(stored)
+            if half.open:
+                half.leave()
+
+    def half(
+        self,
+        message: Message,
+        *,
+        check: CheckFunction | None = None,
+        unsure: tuple[type[BaseException], ...] = UNSURE,
+        **limits: Unpack[Limits],
+    ) -> OpenHalf:
+        """Return a half message that is to be stored. ``check`` answers checks for its topic from now on.
+
+        Raises UsageError when nobody could answer a check.
+        """
+        if check is not None:
+            self.checkers.add(message.topic, check)
+        if self.checkers.find(message.topic) is None:
+            raise UsageError(f"nobody could answer a broker's check: set one for topic {message.topic!r} (on_check or check=)")
+        return OpenHalf(self, message, unsure=unsure, **limits)
 
     def local(self, executor: LocalTransaction | None) -> LocalTransaction:
         """Return what runs the local transaction: the executor of the call, else the listener. Raises UsageError for neither.
@@ -155,26 +254,28 @@ class Transactions:
         raise UsageError("tranExecutor is null" if self.checkers else "TransactionListener is null")
 
     def finish(
-        self, stored: StoredHalf, state: LocalTransactionState | None, error: Exception | None = None
+        self, half: OpenHalf, state: LocalTransactionState | None, error: Exception | None = None
     ) -> Op[TransactionSendResult]:
         """Send the outcome of a local transaction to the broker, and return it with the send's result.
 
         A half message that is not safe is rolled back. An ``error`` of the local transaction is logged, remembered in the result
         and carried to the broker; the state is UNKNOWN then.
         """
-        outcome = (state or UNKNOWN) if stored.safe else ROLLBACK
+        outcome = (state or UNKNOWN) if half.safe else ROLLBACK
         if error is not None:
-            log.error("local transaction failed: %s", _described(stored.message), exc_info=error)
+            log.error("local transaction failed: %s", _described(half.message), exc_info=error)
         elif outcome is not COMMIT:
-            status, what = stored.result.status.name, _described(stored.message)
+            status, what = half.result.status.name, _described(half.message)
             log.info("local transaction not committed: state=%s status=%s %s", outcome.name, status, what)
-        yield from self.decide(stored, outcome, error)
-        result = {name: getattr(stored.result, name) for name in SendResult.__struct_fields__}
+        yield from half.decide(outcome, error)
+        result = {name: getattr(half.result, name) for name in SendResult.__struct_fields__}
         return TransactionSendResult(**result, local_state=outcome, local_error=error)
 
     # ------------------------------------------------------------ the first phase
 
-    def store(self, message: Message, *, check_after_s: int | None = None, timeout_ms: int | None = None) -> Op[StoredHalf]:
+    def store(
+        self, message: Message, *, half: OpenHalf, check_after_s: int | None = None, timeout_ms: int | None = None
+    ) -> Op[SendResult]:
         """Send a half message with the retries of any send; from here on its transaction counts as running here.
 
         A delay is taken off, because brokers forget it. ``check_after_s`` is the age, in seconds, before which the broker does
@@ -195,39 +296,29 @@ class Transactions:
             extra[CHECK_AFTER] = str(check_after_s)
         outgoing = yield from sender.prepare(plain, (yield from now()), extra, sys_flag=TRANSACTION_PREPARED)
         # Before it leaves: a broker may ask while its reply is still on the way.
-        running = self.running[outgoing.msg_id] = RunningTransaction()
+        self.running[outgoing.msg_id] = half
         try:
-            result = yield from sender.deliver(outgoing, begin, settings.send_timeout_ms if timeout_ms is None else timeout_ms)
+            budget_ms = settings.send_timeout_ms if timeout_ms is None else timeout_ms
+            result = yield from sender.placed(sender.deliver(outgoing, begin, budget_ms))
         except BaseException:
             self.running.pop(outgoing.msg_id, None)
             raise
         given = {TRANSACTION_ID: result.transaction_id} if result.transaction_id else {}
-        seen = msgspec.structs.replace(plain, properties={**plain.properties, **given}, transaction_id=result.msg_id)
-        return StoredHalf(seen, result, running)
-
-    def store_safe(self, message: Message, *, check_after_s: int | None = None, timeout_ms: int | None = None) -> Op[StoredHalf]:
-        """Send a half message as `store` does; one that is not safe is rolled back and HalfRolledBack raised."""
-        stored = yield from self.store(message, check_after_s=check_after_s, timeout_ms=timeout_ms)
-        if not stored.safe:
-            try:
-                yield from self.finish(stored, ROLLBACK)
-            finally:
-                self.leave(stored)
-            raise HalfRolledBack(stored.result, stored.result.status.name)
-        return stored
+        half.message = msgspec.structs.replace(plain, properties={**plain.properties, **given}, transaction_id=result.msg_id)
+        return result
 
     # ------------------------------------------------------------ the second phase
 
-    def decide(self, stored: StoredHalf, state: LocalTransactionState, error: Exception | None = None) -> Op[None]:
+    def second_phase(self, half: OpenHalf, state: LocalTransactionState, error: Exception | None = None) -> Op[None]:
         """Tell the broker that stored a half message what to do with it, one-way; a failure is logged, for the broker asks.
 
         Where the broker asked while the local transaction ran, this is the late answer: it names the offsets of the question.
         Differs: the original names the first ones, and the copy that was written to ask is then asked for, and delivered, again.
         """
-        # From here on a check is for the user's code: nobody would look at its question any more.
-        check = stored.running.asked
-        self.leave(stored)
-        result = stored.result
+        return self.sender.placed(self._second_phase(half, state, error))
+
+    def _second_phase(self, half: OpenHalf, state: LocalTransactionState, error: Exception | None) -> Op[None]:
+        result, check = half.result, half.question
         try:
             place = parse_offset_msg_id(result.offset_msg_id or result.msg_id)
             request = EndTransaction(
@@ -246,14 +337,10 @@ class Transactions:
             yield from tell(address, request, b"", self.settings.send_timeout_ms, remark)
             if (tracer := self.sender.tracer) is not None:
                 at, topic, late = (yield from now()), self.instance.wire(result.queue.topic), check is not None
-                tracer.ended(stored.message, topic, result.msg_id, address, state, at, from_check=late)
+                tracer.ended(half.message, topic, result.msg_id, address, state, at, from_check=late)
         except Exception as exc:
-            what = _described(stored.message)
+            what = _described(half.message)
             log.warning("second phase not sent, the broker will ask: state=%s %s reason=%s", state.name, what, exc)
-
-    def leave(self, stored: StoredHalf) -> None:
-        """The local transaction is over here, or nothing more is known of it: from now on checks ask the user's code."""
-        self.running.pop(stored.result.msg_id, None)
 
 
 def _described(message: Message) -> str:

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple, Protocol
-
-import msgspec
 
 from halfmoon.client.core.ask import tell
 from halfmoon.client.core.consume.pull import unpacked
@@ -62,10 +60,10 @@ class TransactionListener(Protocol):
         """Return the outcome of the local transaction with ``message.transaction_id``, perhaps run by another process."""
 
 
-class RunningTransaction(msgspec.Struct, weakref=True):
+class RunningTransaction(Protocol):
     """A local transaction that runs in this process, with the last check that a broker asked meanwhile."""
 
-    asked: CheckTransactionState | None = None
+    question: CheckTransactionState | None
 
 
 class CheckFunctions:
@@ -120,7 +118,7 @@ class PendingChecks:
         settings: TransactionSettings,
         sender: Sender,
         checkers: CheckFunctions,
-        running: MutableMapping[str, RunningTransaction],
+        running: Mapping[str, RunningTransaction],
     ) -> None:
         self.settings = settings
         self.group = sender.group
@@ -169,7 +167,7 @@ class PendingChecks:
         message.topic = unwrap(wire_topic, self.settings.namespace)
         state, remark = LocalTransactionState.UNKNOWN, None
         if (running := self._running.get(message.transaction_id)) is not None:
-            running.asked = check.header
+            running.question = check.header
             state = LocalTransactionState.OPEN
             remark = "the local transaction is still running"
         elif (checker := self._checkers.find(message.topic)) is None:

@@ -1,4 +1,4 @@
-"""Connections for much data: many requests ahead, answers in any order, bodies whole or an error. Over real sockets."""
+"""Blocking connections with much data: many requests ahead, answers in any order, bodies whole or an error. Over real sockets."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from halfmoon.errors import ConnectFailed, ConnectionLost, RequestTimeout
-from halfmoon.runtime.connections import bulk as module
-from halfmoon.runtime.connections.bulk import BulkConnection
+from halfmoon.runtime.connections.blocking_connections import AHEAD_BYTES, BlockingConnection
 from halfmoon.wire.codes import JSON, ROCKETMQ
-from halfmoon.wire.command import Command, decode, encode, reply_command, request_command
+from halfmoon.wire.command import Command, decode, encode, reply_command, request_bytes, request_command
 from halfmoon.wire.frame import Inbox
 from halfmoon.wire.headers.client import NotifyConsumerIdsChanged
 from halfmoon.wire.headers.offset import GetMaxOffset
 from tests.waiting import until
 
 ASK = GetMaxOffset(topic="t", queue_id=3)
+ONE = request_bytes(ASK, b"", 1, JSON)
 BIG = bytes(range(256)) * 20_000
 
 Script = Callable[[socket.socket, list[Command]], None]
@@ -42,12 +42,18 @@ class Server:
             self._script(connection, got)
 
 
-@pytest.fixture
-def serve() -> Iterator[Callable[..., BulkConnection]]:
-    made: list[BulkConnection] = []
+@pytest.fixture(params=[0, AHEAD_BYTES])
+def ahead_bytes(request: pytest.FixtureRequest) -> int:
+    read: int = request.param
+    return read
 
-    def make(count: int, script: Script, *, timeout_ms: int = 5_000, serialization: int = JSON) -> BulkConnection:
-        made.append(BulkConnection(Server(count, script).address, timeout_ms, serialization=serialization))
+
+@pytest.fixture
+def serve(ahead_bytes: int) -> Iterator[Callable[..., BlockingConnection]]:
+    made: list[BlockingConnection] = []
+
+    def make(count: int, script: Script, *, timeout_ms: int = 5_000) -> BlockingConnection:
+        made.append(BlockingConnection(Server(count, script).address, timeout_ms, ahead_bytes=ahead_bytes))
         return made[-1]
 
     yield make
@@ -61,9 +67,9 @@ def test_many_requests_go_ahead_and_answers_come_whole_in_the_servers_order(serv
         for command in reversed(got):
             connection.sendall(encode(reply_command(command, body=b"%d" % command.opaque + BIG)))
 
-    link = serve(3, backwards, serialization=serialization)
-    opaques = [link.ask(ASK) for _ in range(3)]
-    link.flush()
+    link = serve(3, backwards)
+    opaques = [5, 6, 7]
+    link.send(b"".join(request_bytes(ASK, b"", opaque, serialization) for opaque in opaques))
 
     answers = [(link.head().opaque, link.body()) for _ in range(3)]
 
@@ -76,17 +82,15 @@ def test_requests_of_the_server_are_left_out(serve):
         connection.sendall(encode(asked) + encode(reply_command(got[0], body=b"answer")))
 
     link = serve(1, nosy)
-    opaque = link.ask(ASK)
-    link.flush()
+    link.send(ONE)
 
-    assert (link.head().opaque, link.body()) == (opaque, b"answer")
+    assert (link.head().opaque, link.body()) == (1, b"answer")
 
 
 @pytest.mark.parametrize("kept", [0, 3, 10, 200, 100_000])
 def test_a_connection_cut_anywhere_in_an_answer_is_lost_and_gives_no_part_of_it(serve, kept):
     link = serve(1, lambda connection, got: connection.sendall(encode(reply_command(got[0], body=BIG))[:kept]))
-    link.ask(ASK)
-    link.flush()
+    link.send(ONE)
 
     with pytest.raises(ConnectionLost, match="closed by the peer"):
         _ = link.head(), link.body()
@@ -97,8 +101,7 @@ def test_a_connection_cut_anywhere_in_an_answer_is_lost_and_gives_no_part_of_it(
 )
 def test_bytes_that_are_no_frame_are_refused(serve, nonsense):
     link = serve(1, lambda connection, got: connection.sendall(nonsense))
-    link.ask(ASK)
-    link.flush()
+    link.send(ONE)
 
     with pytest.raises(ConnectionLost, match="no frame"):
         link.head()
@@ -107,8 +110,7 @@ def test_bytes_that_are_no_frame_are_refused(serve, nonsense):
 def test_a_silent_server_is_waited_for_only_so_long(serve):
     heard = threading.Event()
     link = serve(1, lambda connection, got: heard.wait(60), timeout_ms=100)
-    link.ask(ASK)
-    link.flush()
+    link.send(ONE)
 
     with pytest.raises(RequestTimeout):
         link.head()
@@ -120,10 +122,10 @@ def test_who_does_not_listen_is_told_of():
         address = f"127.0.0.1:{listening.getsockname()[1]}"
 
     with pytest.raises(ConnectFailed):
-        BulkConnection(address, 1_000)
+        BlockingConnection(address, 1_000)
 
 
-def test_an_idle_connection_is_known_to_be_open_closed_or_too_old(serve, monkeypatch):
+def test_an_idle_connection_is_known_to_be_open_or_closed(serve):
     over = threading.Event()
 
     def wait(connection, got):
@@ -131,13 +133,9 @@ def test_an_idle_connection_is_known_to_be_open_closed_or_too_old(serve, monkeyp
         over.wait(60)
 
     link = serve(1, wait)
-    link.ask(ASK)
-    link.flush()
+    link.send(ONE)
     link.head(), link.body()
 
     assert link.alive()
-    with monkeypatch.context() as patch:
-        patch.setattr(module, "IDLE_S", -1)
-        assert not link.alive()
     over.set()
     until(lambda: not link.alive())

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from halfmoon.errors import BadMessage
 from halfmoon.hot import HEAD as PLAIN_HEAD
 from halfmoon.hot import MAGIC_V2
-from halfmoon.wire import columns, properties
-from halfmoon.wire.columns import HEAD, HEAD_BYTES, Pairs, bad_bodies, records, starts
+from halfmoon.spark.source import record_columns as columns
+from halfmoon.spark.source.record_columns import HEAD, HEAD_BYTES, Pairs, bad_bodies, records, starts
+from halfmoon.wire import properties
 from halfmoon.wire.ids import pack_host
 from halfmoon.wire.record import decode_records
 from tests.records import record_of

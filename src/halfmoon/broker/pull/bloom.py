@@ -1,0 +1,79 @@
+"""Bloom filters of matches: readers of one SQL92 expression evaluate few messages that another has evaluated before.
+
+A pull enters the messages that its expression matched into the filter of the queue. Later pulls with the same expression skip the
+messages that the filter excludes, and evaluate the others; so a wrong bit costs an evaluation and no result depends on it. Nothing
+is written to files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from zlib import crc32
+
+BITS_BYTES = 8 * 1024
+"""Size of one queue's filter."""
+ENTRIES_MAX = 13_000
+"""Matches of one queue, with 3 bits each: a tenth of the messages that do not match seem to. Beyond them the filter starts anew."""
+EXPRESSIONS_MAX, QUEUES_MAX = 256, 1_024
+"""Expressions of one queue, and queues; the queue that was added first is forgotten first."""
+
+
+class QueueMatches:
+    """Matches of one queue. ``evaluated`` are the offsets, from and below, at which each expression was evaluated."""
+
+    def __init__(self) -> None:
+        self._bits, self._entries = bytearray(BITS_BYTES), 0
+        self._evaluated: dict[str, tuple[int, int]] = {}
+
+    def possible(self, offset: int, count: int, expression: str) -> list[int] | None:
+        """Return the indexes of the messages from an offset on that may match; None: any may."""
+        first, end = self._evaluated.get(expression, (0, 0))
+        known = min(end - offset, count)
+        if offset < first or known <= 0:
+            return None
+        seed, bits = crc32(expression.encode()), self._bits
+        maybe = [index for index in range(known) if all(bits[at >> 3] & 1 << (at & 7) for at in _places(seed, offset + index))]
+        return [*maybe, *range(known, count)]
+
+    def note(self, offset: int, count: int, expression: str, matching: Iterable[int]) -> None:
+        """Enter which messages of those from an offset on matched."""
+        first, end = self._evaluated.get(expression, (offset, offset))
+        if offset < first or offset + count <= end:
+            return
+        if self._entries >= ENTRIES_MAX or len(self._evaluated) >= EXPRESSIONS_MAX:
+            self._bits, self._entries, self._evaluated = bytearray(BITS_BYTES), 0, {}
+        if offset > end or expression not in self._evaluated:
+            first = offset
+        seed = crc32(expression.encode())
+        for index in matching:
+            self._entries += 1
+            for at in _places(seed, offset + index):
+                self._bits[at >> 3] |= 1 << (at & 7)
+        self._evaluated[expression] = first, offset + count
+
+
+class Matches:
+    """Filters of all queues."""
+
+    def __init__(self) -> None:
+        self._queues: dict[tuple[str, int], QueueMatches] = {}
+
+    def of(self, topic: str, queue_id: int) -> QueueMatches:
+        """Return the filter of a queue."""
+        if (topic, queue_id) not in self._queues:
+            if len(self._queues) >= QUEUES_MAX:
+                del self._queues[next(iter(self._queues))]
+            self._queues[topic, queue_id] = QueueMatches()
+        return self._queues[topic, queue_id]
+
+    def forget(self, topic: str) -> None:
+        """Forget a topic that was deleted: a new one of its name has other messages at the same offsets."""
+        for key in [key for key in self._queues if key[0] == topic]:
+            del self._queues[key]
+
+
+def _places(seed: int, offset: int) -> tuple[int, int, int]:
+    """Return the bits of a message at an offset that matched the expression with a seed."""
+    low = crc32(offset.to_bytes(8, "big"), seed)
+    step, size = low >> 16 | 1, BITS_BYTES * 8
+    return low % size, (low + step) % size, (low + 2 * step) % size
