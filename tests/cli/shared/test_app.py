@@ -146,3 +146,10 @@ def test_what_a_group_refuses_ends_the_command_before_it_begins(given):
 
     assert said.exit_code == 2
     assert "orders" not in said.output.replace("show", "")
+
+
+@pytest.mark.parametrize("words", [["audit", "--other"], ["audit", "-t"], ["show", "orders", "--limit"]])
+def test_an_option_without_its_value_is_refused(words):
+    code, output = said(*words)
+
+    assert (code, "requires an argument" in output) == (2, True)

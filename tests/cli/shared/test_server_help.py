@@ -49,6 +49,7 @@ def test_what_is_not_given_is_none_empty_or_off(started: list[tuple[str, dict[st
     assert values == {option.name: [] if option.many else None if option.metavar else False for option in OPTIONS["nameserver"]}
 
 
-def test_an_unknown_option_starts_nothing(started: list[tuple[str, dict[str, Any]]]):
-    assert CliRunner().invoke(load("serve"), ["--no-such-option"]).exit_code == 2
+@pytest.mark.parametrize("words", [["--no-such-option"], ["--data"], ["--set"], ["--ephemeral=yes"], ["a-word"]])
+def test_a_wrong_option_starts_nothing(started: list[tuple[str, dict[str, Any]]], words: list[str]):
+    assert CliRunner().invoke(load("serve"), words).exit_code == 2
     assert started == []

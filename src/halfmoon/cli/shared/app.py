@@ -199,7 +199,9 @@ def _option(declared: _Declared, *, has_word: bool) -> click.Option:
     required = declared.required and not has_word
     if not required:
         settings["default"] = None if declared.required or declared.is_list else declared.default
-    return click.Option([declared.name, *declared.info.flags], multiple=declared.is_list, required=required, **settings)
+    return click.Option(
+        [declared.name, *declared.info.flags], multiple=declared.is_list, required=required, show_envvar=True, **settings
+    )
 
 
 def _word(declared: _Declared) -> click.Argument:

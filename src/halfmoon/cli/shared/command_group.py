@@ -112,18 +112,16 @@ def load(name: str) -> click.Command:
 
 def _server(name: str) -> click.Command:
     """Return a command with the options of a server: for its help, and for messages about wrong ones."""
-    from halfmoon.cli.servers import HELP, OPTIONS, serve
+    from halfmoon.cli.servers import HELP, OPTIONS, Flag, serve
 
     def start(**values: Any) -> None:
         sys.exit(serve(name, {option: list(value) if isinstance(value, tuple) else value for option, value in values.items()}))
 
-    options = [
-        click.Option(
-            [option.flag], metavar=option.metavar or None, is_flag=not option.metavar, multiple=option.many, help=option.why,
-            show_default=option.default or False,
-        )
-        for option in OPTIONS[name]
-    ]  # fmt: skip
+    def option_of(flag: Flag) -> click.Option:
+        kind: dict[str, Any] = {"metavar": flag.metavar, "multiple": flag.many} if flag.metavar else {"is_flag": True}
+        return click.Option([flag.flag], help=flag.why, show_default=flag.default or False, **kind)
+
+    options = [option_of(flag) for flag in OPTIONS[name]]
     return click.Command(name, params=[*options], callback=start, help=cleandoc(HELP[name]))
 
 
