@@ -134,6 +134,8 @@ LAZY = {
     ("halfmoon.cli.main", "halfmoon.cli.servers"): "a server is ready sooner without what other commands need",
     ("halfmoon.cli.main", "halfmoon.cli.shared.command_group"): "as above",
     ("halfmoon.cli.shared.command_group", "halfmoon.cli.servers"): "the help of a server is seldom asked for",
+    ("halfmoon.cli.shared.target", "halfmoon.cli.contexts.file"): "a help page reads no contexts, and need not wait 15 ms for that",
+    ("halfmoon.cli.shared.output", "msgspec"): "as above: only JSON takes it",
     ("halfmoon.cli.shared.command_group", "halfmoon.hot"): "only --version says which twin is there",
     ("halfmoon.cli.shared.command_group", "halfmoon.cli.completion"): "only a shell asks for words that may stand next",
     (

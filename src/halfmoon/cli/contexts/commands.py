@@ -133,7 +133,7 @@ def _cells(known: Contexts, name: str) -> list[str]:
     mark, context = "*" if known.in_use == name else "", known.named(name)
     if context is None:
         return [mark, name, f"NAMESRV_ADDR, else {LOCAL}", "", ""]
-    return [mark, name, context.nameserver, context.credentials, "yes" if any(msgspec.structs.astuple(context)[2:]) else ""]
+    return [mark, name, context.nameserver, context.credentials, "yes" if any(context.encryption) else ""]
 
 
 def _absolute(path: str | None) -> str:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -36,6 +37,11 @@ class ClusterContext(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
     tls_key: str = ""
     tls_server_name: str = ""
     tls_no_verify: bool = False
+
+    @property
+    def encryption(self) -> tuple[Any, ...]:
+        """Return the options of encrypted connections, in order."""
+        return msgspec.structs.astuple(self)[2:]
 
 
 class Contexts(msgspec.Struct, forbid_unknown_fields=True):

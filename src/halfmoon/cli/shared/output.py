@@ -11,8 +11,6 @@ from shutil import get_terminal_size
 from typing import Any
 from unicodedata import combining, east_asian_width
 
-import msgspec
-
 from halfmoon.cli.shared.lines import LINE_MAX, plain, say
 from halfmoon.errors import BrokerError, HalfmoonError, UsageError
 
@@ -26,6 +24,8 @@ def show_json(value: Any, *, flush: bool = True) -> None:
 
 def _json(value: Any) -> str:
     """Return one line of JSON without control characters: unprintable characters in its texts are ``\\u`` escapes."""
+    import msgspec  # only where JSON is asked for
+
     try:
         text = msgspec.json.encode(value).decode()
     except UnicodeEncodeError:  # half of a surrogate pair, of a file's name that is no UTF-8 for example

@@ -9,14 +9,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import click
-import msgspec
 
-from halfmoon.cli.contexts.file import DEFAULT, ClusterContext, read
 from halfmoon.cli.shared.app import Option, given_on_the_command_line
 from halfmoon.cli.shared.lines import say
+
+if TYPE_CHECKING:
+    from halfmoon.cli.contexts.file import ClusterContext
 
 CREDENTIALS = ("HALFMOON_CREDENTIALS", "HALFMOON_ACCESS_KEY", "HALFMOON_SECRET_KEY", "HALFMOON_SECURITY_TOKEN")
 """Variables with the account: a file, or its contents."""
@@ -40,6 +41,8 @@ class ChosenContext(NamedTuple):
 
 def chosen(option: str | None) -> ChosenContext:
     """Return the context that an option names, else the variable, else the one in use. Raises SettingError for an unknown one."""
+    from halfmoon.cli.contexts.file import DEFAULT, read
+
     if name := option or os.environ.get(VARIABLE, ""):
         return ChosenContext(name, "--context" if option else VARIABLE, None if name == DEFAULT else read().named(name))
     if os.environ.get("NAMESRV_ADDR"):
@@ -80,7 +83,7 @@ def enter(found: ChosenContext, options: Mapping[str, Any]) -> Callable[[], None
     if found.context.credentials and not options.get("credentials") and not given.intersection(CREDENTIALS):
         undo.callback(sign_with(found.context.credentials))
     if not any(map(options.get, NAMES)) and not any(name.startswith("HALFMOON_TLS") for name in given):
-        undo.callback(into_environment(*msgspec.structs.astuple(found.context)[2:]))
+        undo.callback(into_environment(*found.context.encryption))
     return undo.close
 
 
