@@ -27,7 +27,6 @@ LONG_FUNCTIONS = {
 
 BRANCHING = {
     "src/halfmoon/columns/record.py: gather": 16,  # one pass over what touches every message: a call more costs
-    "src/halfmoon/cli/dlq.py: replay": 19,
     "src/halfmoon/store/log/files.py: _usable_files": 16,
 }
 """Functions that may have more branches, and how many. Only shrinks."""

@@ -54,6 +54,11 @@ class DeadLetterSelection:
     tags: Annotated[str, Option("--filter", metavar="TAGS", help="Tags separated by '||'; * for all.")] = "*"
     sql: Annotated[str | None, Option("--sql", metavar="EXPRESSION", help="An SQL92 expression over the properties.")] = None
 
+    def check_beside(self, names: list[str]) -> None:
+        """Raise click.BadParameter unless either ids or options select dead letters."""
+        if (names and self.narrows) or not (names or self.narrows or self.group):
+            raise click.BadParameter("give IDs, or choose by --group, --since, --until, --key, --reason, --filter or --sql")
+
     @property
     def narrows(self) -> bool:
         """Whether any option but the group was given."""
@@ -145,12 +150,12 @@ def replay(
 
     Example: halfmoon dlq replay --group C_mail --reason timeout --dry-run
     """
-    if (names and selection.narrows) or not (names or selection.narrows or selection.group):
-        raise click.BadParameter("give IDs, or choose by --group, --since, --until, --key, --reason, --filter or --sql")
+    selection.check_beside(names or [])
     changes = _changes(edit or [])
     check_terminal("send dead letters again", yes=yes or dry_run)
     with halfmoon.Admin(nameserver=nameserver) as admin:
-        letters = _named(admin, names, selection.group) if names else selection.of(admin, ALL_MAX)
+        named = [admin.dead_letter(name, selection.group) for name in dict.fromkeys(names or ())]
+        letters = named or selection.of(admin, ALL_MAX)
         if letters:
             where = f"topic {to} and all its groups" if to else "the groups that gave them up"
             confirm(f"send {len(letters):,} dead letters again, to {where}", yes=yes or dry_run)
@@ -158,16 +163,10 @@ def replay(
     if as_json:
         show_json({"dry_run": dry_run, "replays": rows})
     else:
-        if len(letters) == ALL_MAX:
-            say(f"there may be more than these {ALL_MAX:,}: give --since")
-        show_table("replays", ("id", "group", "keys", "to", "outcome"), [list(row.values())[:5] for row in rows])
+        _show_replays(rows)
     if any(row["outcome"].startswith("failed") for row in rows):
         raise click.exceptions.Exit(1)
     return len(rows)
-
-
-def _named(admin: halfmoon.Admin, names: list[str], group: str | None) -> list[DeadLetter]:
-    return [admin.dead_letter(name, group) for name in dict.fromkeys(names)]
 
 
 def _facts(admin: halfmoon.Admin, letter: DeadLetter) -> dict[str, Any]:
@@ -224,6 +223,12 @@ def _body(value: str) -> bytes:
         return Path(value[1:]).read_bytes()
     except OSError as exc:
         raise click.BadParameter(f"--edit body: {value[1:]} cannot be read: {exc.strerror}") from None
+
+
+def _show_replays(rows: list[dict[str, Any]]) -> None:
+    if len(rows) == ALL_MAX:
+        say(f"there may be more than these {ALL_MAX:,}: give --since")
+    show_table("replays", ("id", "group", "keys", "to", "outcome"), [list(row.values())[:5] for row in rows])
 
 
 def _replayed(

@@ -11,7 +11,9 @@ import time
 
 import pytest
 
+from halfmoon.cli.outbox.commands import show_backlog
 from halfmoon.events.outbox import PARKED_MS
+from halfmoon.events.outbox.status import OutboxFigures
 from halfmoon.events.tables import OUTBOX, create
 from tests.events.outbox.outboxes import Outbox
 from tests.events.real_databases import postgres_server, postgres_url, sqlite_url
@@ -255,3 +257,13 @@ def test_a_relay_finishes_what_is_in_hand_when_it_is_told_to_end(named, cluster)
     assert (process.returncode, err) == (0, b"")
     assert f'"sent":{500 - len(named.ids)},' in out.decode()
     assert named.ask("SELECT COUNT(*) FROM halfmoon_outbox WHERE claimed_until_ms > 0") == [(0,)]
+
+
+@pytest.mark.parametrize(("failed", "hint"), [(0, False), (2, True)])
+def test_figures_are_shown_with_what_to_do_about_failed_events(capsys: pytest.CaptureFixture[str], failed: int, hint: bool):
+    backlog = OutboxFigures(backlog=4, waiting=3, sending=1, retrying=0, failed=failed, oldest_age_ms=61_000)
+    show_backlog(backlog, {})
+
+    shown = capsys.readouterr().out
+    assert shown.startswith("4 to be sent, the oldest for 1m01s\n")
+    assert ("halfmoon outbox retry" in shown) == hint

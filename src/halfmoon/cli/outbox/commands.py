@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from enum import StrEnum
 from typing import Annotated, Any, TypeVar
@@ -13,11 +14,10 @@ from typing import Annotated, Any, TypeVar
 import click
 import msgspec
 
-from halfmoon.cli.outbox.tables import show_backlog, show_entries, show_sent
 from halfmoon.cli.shared.app import App, Argument, Option
-from halfmoon.cli.shared.lines import say
+from halfmoon.cli.shared.lines import plain, say
 from halfmoon.cli.shared.options import LOCAL, Json, Limit, NameServer, OneTopic, Yes, confirm, duration_ms, time_ms
-from halfmoon.cli.shared.output import show_json
+from halfmoon.cli.shared.output import show_json, show_table
 from halfmoon.errors import UsageError
 from halfmoon.events.checks.tokens import check_table, create_tables
 from halfmoon.events.databases.database import Provider
@@ -27,7 +27,7 @@ from halfmoon.events.outbox.relay import Relay, RelaySettings
 from halfmoon.events.outbox.schemas import EVERY, Shares
 from halfmoon.events.publishing.client_transport import ClientTransport
 from halfmoon.model import LocalTransactionState, StoredMessage
-from halfmoon.shown.texts import TIME_FORMS
+from halfmoon.shown.texts import TIME_FORMS, span_text, time_text
 
 app = App(
     help="Relay, list, retry, drop and resend events of a database outbox.\n\nExample: halfmoon outbox status --database sqlite:///shop.db",
@@ -163,7 +163,7 @@ def list_(
     word = "failed" if failed else state and state.value
     with _opened(database, schema) as provider:
         entries = outbox_status.entries(provider, state=word, topic=topic, count_max=limit + 1)
-    return _show(entries, limit, show_entries, as_json=as_json)
+    return _show(entries, limit, _show_entries, as_json=as_json)
 
 
 @app.command()
@@ -224,7 +224,7 @@ def sent(
     since_ms, until_ms = _period(since, until)
     with _opened(database, schema) as provider:
         entries = outbox_sent.entries(provider, topic=topic, since_ms=since_ms, until_ms=until_ms, count_max=limit + 1)
-    return _show(entries, limit, show_sent, as_json=as_json)
+    return _show(entries, limit, _show_sent, as_json=as_json)
 
 
 @app.command()
@@ -324,3 +324,48 @@ def _opened(url: str, schema: str = "") -> AbstractContextManager[Provider]:
 def _undecided(message: StoredMessage) -> LocalTransactionState:
     """Return no answer to checks: a relay sends no half messages."""
     return LocalTransactionState.NOT_MINE
+
+
+# ---------------------------------------------------------------- output for people
+
+
+def show_backlog(backlog: outbox_status.OutboxFigures, by_schema: Mapping[str, outbox_status.OutboxFigures]) -> None:
+    """Write the figures of an outbox, one a line, and those of several schemas' as a table."""
+    say(f"{backlog.backlog:,} to be sent" + (f", the oldest for {span_text(backlog.oldest_age_ms)}" if backlog.backlog else ""))
+    for name in ("waiting", "sending", "retrying", "failed"):
+        say(f"  {name:<9}{getattr(backlog, name):>12,}")
+    if by_schema:
+        names = outbox_status.OutboxFigures.__struct_fields__
+        show_table("", ("schema", *names), [(schema, *(getattr(one, name) for name in names)) for schema, one in by_schema.items()])
+    if backlog.failed:
+        say("see `halfmoon outbox list --failed`, and have them sent by `halfmoon outbox retry`, or removed by `drop`")
+
+
+def _show_entries(entries: list[outbox_status.OutboxEntry]) -> None:
+    """Write rows as a table."""
+    now_ms = time.time_ns() // 1_000_000
+    show_table(
+        "",
+        ("event", "topic", "state", "created", "attempts", "next", "error"),
+        [
+            (
+                entry.event_id,
+                entry.topic,
+                entry.state,
+                time_text(entry.created_ms),
+                entry.attempts,
+                f"in {span_text(entry.next_ms - now_ms)}" if entry.next_ms > now_ms else "",
+                entry.error,
+            )
+            for entry in entries
+        ],
+    )
+
+
+def _show_sent(entries: list[outbox_sent.SentEntry]) -> None:
+    """Write events that were sent as a table."""
+    show_table(
+        "",
+        ("event", "topic", "key", "sent", "message"),
+        [(entry.event_id, entry.topic, plain(entry.key, 40), time_text(entry.sent_ms), entry.message_id) for entry in entries],
+    )

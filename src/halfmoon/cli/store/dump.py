@@ -50,7 +50,7 @@ def dump(
 ) -> int:
     """Write messages as JSON lines, or with --arrow as an Arrow file, in the order in which they were stored.
 
-    Of a directory the log alone is read, and damaged parts of it are named on standard error; exit code 1 if there were any. The
+    In a directory only the log is read, and damaged parts of it are named on standard error; exit code 1 if there were any. The
     field body_encoding says whether body is text, or base64 because it is not UTF-8. JSON lines are the default: --json changes
     nothing.
 

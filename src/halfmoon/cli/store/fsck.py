@@ -47,9 +47,9 @@ def fsck(
     of index files (maxHashSlotNum, maxIndexNum), pass its settings: --config or --set. For a repair, which starts a broker, so
     with its messageDelayLevel.
 
-    With --repair it says what is wrong, what it will do and what is lost, asks, and mends: queues, the key index and the
-    transaction index are rebuilt from the log, damaged tables are replaced by their older copy, and readers step over damaged parts
-    of the log. What it takes out of the store stays in a folder repaired-TIME inside it. Exits with 0 if everything is mended.
+    With --repair it shows the problems, the repair and its losses, asks for confirmation, and repairs: queues, the key index and
+    the transaction index are rebuilt from the log, damaged tables are replaced by their older copy, and readers skip damaged parts
+    of the log. Removed parts of the store stay in a folder repaired-TIME inside it. Exits with 0 if everything is repaired.
 
     Example: halfmoon fsck ./data
     """
