@@ -31,7 +31,7 @@ def store_bombs(nameserver: str, topic: str, **properties: str) -> list[str]:
                 unique = f"{number:032d}"
                 text = encode({"UNIQ_KEY": unique, "KEYS": "o-1", **properties}).decode()
                 outgoing = Outgoing(topic, BOMB, text, unique, 0, COMPRESSED | ZLIB)
-                ids.append(await admin._run(store_copy(outgoing, 0, address, 3000)))
+                ids.append(await admin.run(store_copy(outgoing, 0, address, 3000)))
             return ids
 
     return asyncio.run(store())

@@ -65,7 +65,7 @@ async def bombs(site, cluster):
             unique = f"{name[:3]}{number:029d}"
             properties = encode({"UNIQ_KEY": unique, "KEYS": "o-1", "TRAN_MSG": ""}).decode()
             outgoing = Outgoing(name, BOMB, properties, unique, 0, COMPRESSED | ZLIB)
-            ids[name] = await site.admin._run(store_copy(outgoing, 0, address, 3000))
+            ids[name] = await site.admin.run(store_copy(outgoing, 0, address, 3000))
     return topic, group, ids[topic], ids[f"%DLQ%{group}"], route.broker_datas[0].broker_name
 
 
