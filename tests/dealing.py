@@ -47,7 +47,7 @@ SLOW = (
     "tests/events/encoding/test_codec", "tests/events/encoding/test_envelope", "tests/events/django/",
     "tests/store/test_retention_months",
     "tests/columns/test_memory", "tests/runtime/files/test_full_disk", "tests/testing/test_plugin", "tests/test_conversion",
-    "tests/wire/test_columns", "tests/events/databases/test_unused_sessions",
+    "tests/events/databases/test_unused_sessions",
     "tests/events/dbapi/test_driver", "tests/events/dbapi/test_proxy",
     "tests/events/dedup/test_dbapi", "tests/events/dedup/test_dedup", "tests/events/dedup/test_sqlalchemy",
     "tests/events/outbox/test_claims",

