@@ -82,12 +82,9 @@ class AsyncProvider(ProxyProvider):
         """Open a connection whose transactions count; close it with its ``close()``."""
         return self.proxied(await self._connect_async())
 
-    def lend(self) -> AbstractAsyncContextManager[Lent]:
-        """Return a block with a connection in a transaction, closed at its end; see `Provider.lend`."""
-        return self._lend()
-
     @asynccontextmanager
-    async def _lend(self) -> AsyncIterator[Lent]:
+    async def lend(self) -> AsyncIterator[Lent]:
+        """Return a block with a connection in a transaction, closed at its end; see `Provider.lend`."""
         connection = await self.open()
         try:
             async with connection.transaction():

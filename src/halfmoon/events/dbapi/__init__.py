@@ -16,7 +16,7 @@ that is open already. `halfmoon.events.aio` serves asyncio connections.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from typing import Any
 
 from halfmoon.errors import UsageError
@@ -173,12 +173,9 @@ class DbapiProvider(ProxyProvider):
         """Open a connection whose transactions count."""
         return self.proxied(self._connect())
 
-    def lend(self) -> AbstractContextManager[Lent]:
-        """Return a block with a connection in a transaction, closed at its end; see `Provider.lend`."""
-        return self._lend()
-
     @contextmanager
-    def _lend(self) -> Iterator[Lent]:
+    def lend(self) -> Iterator[Lent]:
+        """Return a block with a connection in a transaction, closed at its end; see `Provider.lend`."""
         with closing(self.connect()) as connection:
             explicit = autocommits(connection, self.dialect)
             if explicit:

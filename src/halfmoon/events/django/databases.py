@@ -6,7 +6,7 @@ One provider for each alias of ``DATABASES``. Sends nothing and decides nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import lru_cache
 from typing import Any, ParamSpec, TypeVar
 
@@ -148,12 +148,9 @@ class DjangoProvider(DatabaseProvider):
             with mapped():
                 connection.commit()
 
-    def lend(self) -> AbstractContextManager[Lent]:
-        """Return a block inside `atomic`: functions use models as usual, and get the connection; see `Provider.lend`."""
-        return self._lend()
-
     @contextmanager
-    def _lend(self) -> Iterator[Lent]:
+    def lend(self) -> Iterator[Lent]:
+        """Return a block inside `atomic`: functions use models as usual, and get the connection; see `Provider.lend`."""
         with fresh_connections(), atomic(self.using):
             connection = connections[self.using]
             yield self.lent(connection)
