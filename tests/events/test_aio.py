@@ -1,4 +1,3 @@
-# ruff: noqa: PT012 (what stands in the block is what is tested)
 """Events in transactions of asyncpg and of psycopg's asyncio connections, against a real PostgreSQL."""
 
 from __future__ import annotations
@@ -7,8 +6,6 @@ import asyncio
 import sys
 from functools import partial
 
-import asyncpg
-import psycopg
 import pytest
 
 from halfmoon.errors import UsageError
@@ -16,7 +13,7 @@ from halfmoon.events import Publisher
 from halfmoon.testing.local import LocalCluster
 from tests.docs.test_examples import ADDRESS, blocks
 from tests.docs.test_examples import run as run_process
-from tests.events.aio.shops import INSERT, C, Shop, T, run, sell, shop
+from tests.events.aio.shops import C, Shop, T, run, sell, shop
 from tests.events.real_databases import plain
 from tests.visible import settled
 from tests.waiting import until
@@ -93,20 +90,6 @@ def test_each_event_loop_has_its_own_pool_and_tasks_their_own_transactions(shop:
     for base in (0, 100):
         run(partial(main, base))
     assert shop.orders() == shop.seen() == [0, 2, 4, 6, 100, 102, 104, 106]
-
-
-def test_a_server_that_kills_the_connection_takes_the_event_back(shop: Shop) -> None:
-    async def main() -> None:
-        async with shop.pool(1) as pool:
-            with pytest.raises((OSError, asyncpg.PostgresError, asyncpg.InterfaceError, psycopg.Error)):
-                async with shop.database.connection(pool) as connection, connection.transaction():
-                    await sell(shop, connection, 1)
-                    with shop.database.fresh() as rows:
-                        rows.all("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE state = 'idle in transaction'")
-                    await connection.execute(INSERT.format(2))
-
-    run(main)
-    assert (shop.orders(), shop.seen(), shop.bus.pending) == ([], [], ())
 
 
 def test_the_outbox_and_its_relay_use_the_driver_s_connections(shop: Shop) -> None:

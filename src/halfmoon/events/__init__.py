@@ -1,7 +1,6 @@
-"""Events bound to the local transaction: publish inside your database transaction, and consumers get the event if and only if it
-committed.
+"""Events bound to the local transaction: consumers get an event if and only if the transaction in which it was published committed.
 
-The public names; they are loaded when first used. Databases stand in modules of their own: `halfmoon.events.sqlalchemy`,
+These are the public names; they are loaded when first used. Databases have modules of their own: `halfmoon.events.sqlalchemy`,
 `halfmoon.events.django`, `halfmoon.events.dbapi`; `halfmoon.events.testing` is for your tests.
 """
 

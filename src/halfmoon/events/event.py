@@ -1,4 +1,4 @@
-"""An event: what happened, named by topic and event code. A plain value; knows no broker and no database.
+"""Event: a fact, named by topic and event code. A plain value; knows no broker and no database.
 
 It is built with an id, given a payload and published; consumers get one of the same shape.
 """

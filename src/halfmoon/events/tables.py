@@ -1,7 +1,7 @@
-"""The tables of events in the user's database: their names, columns and the statements that make them. Runs nothing.
+"""Tables of events in the user's database: their names, columns and the statements that make them. Runs nothing.
 
-Statements are plain SQL that SQLite, PostgreSQL and MySQL take, with ``:name`` for values (`events.databases.database.Rows`). Each
-table's own statements stand with what uses it: `tokens`, `outbox`, `dedup`. They name tables without a schema; `in_schema` adds it.
+Statements are plain SQL that SQLite, PostgreSQL and MySQL take, with ``:name`` for values (`events.databases.database.Rows`). The
+statements of one table stand with its users: `tokens`, `outbox`, `dedup`. They name tables without a schema; `in_schema` adds it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class TableMissing(UsageError):
 
 
 class TableOutdated(TableMissing):
-    """A table of events is in the user's database in the form of an older release."""
+    """A table of events has the form of an older release."""
 
     def __init__(self, table: str) -> None:
         maker = "Consumers(…)" if table == CONSUMED.name else "publisher"
@@ -38,8 +38,11 @@ class TableOutdated(TableMissing):
 
 
 class Column(NamedTuple):
-    """A column. ``kind`` is ``text`` (up to ``length`` characters), ``int`` (64 bits), ``bytes``, or ``serial``: the only column of
-    the primary key, 64 bits, which the database numbers itself, upwards and never twice."""
+    """Column of a table.
+
+    ``kind`` is ``text`` (up to ``length`` characters), ``int`` (64 bits), ``bytes``, or ``serial``: the only column of the primary
+    key, 64 bits, which the database numbers itself, upwards and never twice.
+    """
 
     name: str
     kind: str
@@ -155,7 +158,7 @@ def known_dialect(dialect: str) -> str:
 
 _PLACES = re.compile(rf"(?<![\w.\"`])(?:{'|'.join(table.name for table in (TOKENS, CONSUMED, OUTBOX, SENT))})(?![\w\"`])")
 _SCHEMA = re.compile(r"[\w$ .@+/~!#^&*=,;|<>()-]{1,64}")
-"""What stands between quotes in every dialect, and is no place for a value."""
+"""Characters that may stand between quotes in every dialect, and are no place for a value."""
 _RANDOM = {
     "sqlite": "(random() & 4611686018427387903)",
     "postgresql": "CAST(CAST('x' || substr(md5(concat(random(), random(), clock_timestamp())), 1, 15) AS BIT(60)) AS BIGINT)",
@@ -225,8 +228,8 @@ def create(table: Table, dialect: str, schema: str = "") -> list[str]:
 def migrate(table: Table, dialect: str, schema: str = "") -> list[str]:
     """Return the statements that bring a table from its older form to today's; its rows are kept. Empty for one that has none.
 
-    ``dialect`` and ``schema`` are as for `create`. End the consumers of the older release before: what they write afterwards is
-    refused, and their events come again later.
+    ``dialect`` and ``schema`` are as for `create`. End the consumers of the older release before: their writes are refused
+    afterwards, and their events come again later.
     """
     dialect = known_dialect(dialect)
     changed = [identify(dialect)] if table is TOKENS else _with_topic(table, dialect) if table is CONSUMED else []

@@ -63,7 +63,7 @@ class MemoryBus(MemoryBroker):
         self._turn = 0
 
     def transport(self, group: str) -> MemoryTransport:
-        """Return a new member of a publisher group: what a `Publisher` calls its transport. Each stands for a process."""
+        """Return a new member of a publisher group, the transport of a `Publisher`. Each stands for a process."""
         with self.lock:
             if len(self.members) >= MEMBERS_MAX:
                 raise UsageError(f"more than {MEMBERS_MAX} publishers on one bus")
@@ -154,7 +154,7 @@ class MemoryBus(MemoryBroker):
     # ------------------------------------------------------------ checks
 
     def _due_ms(self) -> int | None:
-        """When something happens by itself next."""
+        """Return the time of the next thing that happens by itself."""
         with self.lock:
             times = [record.next_check_ms for record in self.in_state(State.UNKNOWN)]
             times += [waiting.due_ms for waiting in self.groups.waiting if waiting.due_ms > self.now_ms]
@@ -236,13 +236,13 @@ class MemoryBus(MemoryBroker):
 
     @property
     def waiting(self) -> tuple[Waiting, ...]:
-        """What was not consumed and comes again: ``group``, ``message``, ``attempt``, ``reason``, ``due_ms``."""
+        """Events that were not consumed and come again: ``group``, ``message``, ``attempt``, ``reason``, ``due_ms``."""
         with self.lock:
             return tuple(sorted(self.groups.waiting))
 
     @property
     def dead_letters(self) -> tuple[Waiting, ...]:
-        """What was not consumed in 17 attempts, or one more than ``reconsume_max``, and does not come again."""
+        """Events that were not consumed in 17 attempts, or one more than ``reconsume_max``, and does not come again."""
         with self.lock:
             return tuple(letter for group in self.groups.by_name.values() for letter in group.dead)
 

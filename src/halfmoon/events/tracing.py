@@ -1,4 +1,4 @@
-"""What is written down of an event's way: a log line a step, and OpenTelemetry spans where that is installed. Decides nothing.
+"""Trace of an event's way: a log line a step, and OpenTelemetry spans where that is installed. Decides nothing.
 
 The lines go to the logger ``halfmoon.events``, one a step, each with every name of the event: ``published: event=… topic=… code=…
 message=… group=… attempt=… decision=…``. Spans are named ``publish TP_ORDER`` and so on; how they are made, and how the

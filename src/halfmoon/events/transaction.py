@@ -1,4 +1,4 @@
-"""The local transaction of a context, and what is told of its end. Usable without any database.
+"""Local transaction of a context, and the synchronizations that hear of its end. Usable without any database.
 
 A `LocalTransaction` is one outermost transaction of one data source. The provider that saw it begin makes it, binds it to the
 context, and reports its end once; every registered `Synchronization` is told. Bound by contextvars: to a thread or to a task.
@@ -36,38 +36,39 @@ class Status(Enum):
 
 
 class Synchronization:
-    """What wants to know how a transaction goes. Override what you need; the rest does nothing.
+    """Listener to one transaction. Override the hooks that you need; the others do nothing.
 
     ``rank`` is its turn at the end: 0 for events sent after the commit, 1 for decisions, 2 for everybody else. All hooks are
-    called in the context that owns the transaction. What a hook raises is logged, and neither stops the others nor reaches who
-    committed; only `before_commit` may raise to keep the transaction from committing. An interrupt goes on after all were told.
+    called in the context that owns the transaction. An error of a hook is logged, and neither stops the others nor reaches the
+    code that committed; only `before_commit` may raise to keep the transaction from committing. An interrupt is raised after all
+    were called.
     """
 
     rank = 2
 
     def begin(self, transaction: LocalTransaction) -> None:
-        """It is registered with a transaction that runs."""
+        """Take note of the transaction with which it was registered."""
 
     def suspend(self) -> None:
-        """The transaction is put aside; another may begin in this context."""
+        """React to the suspension of the transaction; another may begin in this context."""
 
     def resume(self) -> None:
-        """The transaction goes on."""
+        """React to the end of the suspension."""
 
     def before_commit(self) -> None:
-        """The commit is about to be sent; the transaction still takes statements."""
+        """React before the commit is sent; the transaction still takes statements."""
 
     def after_commit(self) -> None:
-        """It is committed, for certain."""
+        """React to the commit, which is certain."""
 
     def after_completion(self, status: Status) -> None:
-        """It has ended, or the savepoint in which this was registered was rolled back (ROLLED_BACK). Called exactly once."""
+        """React to the end, or to the rollback of the savepoint in which this was registered (ROLLED_BACK). Called exactly once."""
 
 
 class LocalTransaction:
-    """One outermost transaction of one data source.
+    """Outermost transaction of one data source.
 
-    ``source`` is whom it belongs to, such as a provider; ``handle``, such as a session, tells apart two of one source in one
+    ``source`` is its owner, such as a provider; ``handle``, such as a session, tells apart two of one source in one
     context. ``waits``: whether hooks may wait for the network (False: they run on an event loop).
     """
 
@@ -80,18 +81,18 @@ class LocalTransaction:
         self.two_phase = False
         """Whether it is known to be prepared before its commit: PostgreSQL prepares none that has notified."""
         self.block = ""
-        """What its program calls the block that began it; empty where a statement did."""
+        """Name of the block that began it, as its program would call it; empty where a statement did."""
         self.number = next_number()
-        """Tells which began first, of transactions and of what `halfmoon.events.databases.unused_sessions` notes."""
+        """Order of beginning, among transactions and the sessions of `halfmoon.events.databases.unused_sessions`."""
         self.facts: dict[str, Any] = {}
-        """What providers and publishers keep with it."""
+        """Values that providers and publishers keep with it."""
         self._scopes: list[list[Synchronization]] = [[]]
         self._names: list[object] = []
         """Of the savepoints that are open: each has a scope of its own, inside that of the transaction."""
         self._count = 0
 
     def register(self, synchronization: Synchronization | None) -> None:
-        """Have a synchronization told of what becomes of this transaction.
+        """Register a synchronization, whose hooks are called from now on.
 
         Raises UsageError for None or what is no `Synchronization`, TransactionEnded.
         """
@@ -113,12 +114,12 @@ class LocalTransaction:
     # ------------------------------------------------------------ savepoints
 
     def savepoint(self, name: object = None) -> None:
-        """A savepoint begins; of several with one name, the last is meant."""
+        """Begin a savepoint; of several with one name, the last is meant."""
         self._scopes.append([])
         self._names.append(name)
 
     def release(self, name: object = None) -> None:
-        """A savepoint was released, with those inside it: what was registered there belongs to the transaction around.
+        """Release a savepoint, with those inside it: its synchronizations belong to the transaction around.
 
         The innermost one of a name; one that is not known changes nothing.
         """
@@ -126,7 +127,7 @@ class LocalTransaction:
         self._scopes[-1].extend(inner)
 
     def rollback_savepoint(self, name: object = None, *, stays: bool = False) -> None:
-        """A savepoint was rolled back, with those inside it: what was registered there is told so, now.
+        """Roll a savepoint back, with those inside it: its synchronizations hear of it now.
 
         ``stays``: it is still there, and may be rolled back to again. As for `release`, one that is not known changes nothing.
         """
@@ -153,7 +154,7 @@ class LocalTransaction:
     # ------------------------------------------------------------ the end
 
     def before_commit(self) -> None:
-        """The outermost commit is about to be sent. What a hook raises goes on, and the transaction does not commit.
+        """Call the hooks before the outermost commit is sent. An error of a hook is raised, and the transaction does not commit.
 
         Hooks may register more; those are told, too.
         """
@@ -163,7 +164,7 @@ class LocalTransaction:
             called += 1
 
     def end(self, status: Status) -> None:
-        """It has ended; said again, it does nothing. The list is cleared first: a hook that publishes finds no transaction."""
+        """End it; a second call does nothing. The list is cleared first: a hook that publishes finds no transaction."""
         if not self.active:
             return
         self.active = False
@@ -272,7 +273,7 @@ def refuse_inherited(source: object) -> None:
 
 
 def other_block(source: object) -> str:
-    """Return what a block is called that is open in this context and not one of a source; empty for none."""
+    """Return the name of a block that is open in this context and belongs to another source; empty for none."""
     ours = [transaction.block for transaction in active_transactions() if transaction.block and transaction.source is not source]
     return next(iter([*ours, *open_blocks()]), "")
 
@@ -280,7 +281,7 @@ def other_block(source: object) -> str:
 def find_with(finder: Callable[[], object]) -> None:
     """Have ``finder()`` bind a transaction that runs in this context and that nobody has bound yet, before one is looked for.
 
-    For providers that are not told when a transaction begins. What it raises is logged.
+    For providers that do not hear when a transaction begins. Its errors are logged.
     """
     if len(_finders) >= WATCHERS_MAX:
         raise UsageError(f"more than {WATCHERS_MAX} providers look for transactions")
@@ -302,7 +303,7 @@ def transaction_active() -> bool:
 
 
 def register(synchronization: Synchronization | None) -> None:
-    """Have a synchronization told of the active transaction of this context: the innermost one.
+    """Register a synchronization with the active transaction of this context, the innermost one.
 
     Raises UsageError for None, NoTransaction when none is active.
     """
@@ -314,7 +315,7 @@ def register(synchronization: Synchronization | None) -> None:
 
 
 def watch(watcher: Callable[[LocalTransaction], Synchronization | None]) -> Callable[[], None]:
-    """Have ``watcher(transaction)`` called for every transaction that begins in this process; what it returns is registered.
+    """Call ``watcher(transaction)`` for every transaction that begins in this process, and register the result.
 
     Returns a function that ends it.
     """

@@ -19,7 +19,7 @@ _MARK = "__halfmoon_event__"
 
 
 class EventType(msgspec.Struct, frozen=True):
-    """What a class says of its events. ``key`` is the attribute that holds an event's key; empty for none."""
+    """Event that a class declares. ``key`` is the attribute that holds an event's key; empty for none."""
 
     topic: str
     code: str
@@ -74,7 +74,7 @@ def type_of(kind: object) -> EventType | None:
 
 
 def required_type_of(kind: type[Any]) -> EventType:
-    """As `type_of`. Raises UsageError for a class that is no event."""
+    """Return the event of a class as `type_of` does. Raises UsageError for a class that is no event."""
     if (found := type_of(kind)) is None:
         raise UsageError(
             f"{kind.__module__}.{kind.__qualname__} is no event: decorate the class with @event(topic, code), "

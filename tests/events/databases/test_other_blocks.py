@@ -18,7 +18,7 @@ from sqlalchemy.orm import sessionmaker
 from halfmoon.events import AmbiguousTransaction, NoTransaction, Publisher, local_transaction, suspend
 from halfmoon.events.databases.other_blocks import open_blocks, put_blocks_aside, put_blocks_back
 from halfmoon.events.dbapi import provider
-from halfmoon.events.sqlalchemy import begin, watch_blocks
+from halfmoon.events.sqlalchemy import begin
 from halfmoon.events.testing import MemoryBus
 from tests.events.sqlalchemy.shops import Base, Order
 
@@ -154,7 +154,6 @@ async def test_a_block_of_an_event_loop_is_one_of_its_task_alone(bus: MemoryBus,
 
 
 def test_blocks_are_found_until_they_end_or_are_put_aside(tmp_path: Path):
-    watch_blocks()
     engine = engine_in(tmp_path)
     with engine.begin():
         assert open_blocks() == [f"begin() of the engine {engine.url!r}"]

@@ -1,11 +1,10 @@
 """Which transaction a publish belongs to: one that is known for certain, or none, and then it is refused before anything is sent.
 
-The sessions here are SQLAlchemy's and a plain driver's. A session that was opened and has had no statement yet is the trap: what is
+The sessions here are SQLAlchemy's. A session that was opened and has had no statement yet is the trap: what is
 published in it must go with it.
 """
 
 import gc
-import sqlite3
 from collections.abc import AsyncIterator, Iterator
 from typing import Annotated, Any
 
@@ -17,7 +16,6 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from halfmoon.events import Publisher
 from halfmoon.events.databases.unused_sessions import UNUSED_MAX
-from halfmoon.events.dbapi import provider
 from halfmoon.events.errors import AmbiguousTransaction, NoTransaction
 from halfmoon.events.publishing.delivery_modes import DeliveryMode
 from halfmoon.events.testing import MemoryBus
@@ -136,19 +134,6 @@ def test_a_session_that_waits_for_its_begin_is_not_meant(shop: Shop):
     assert shop.seen() == [2]
 
 
-def test_sessions_of_another_sessionmaker_are_not_meant(shop: Shop):
-    other = sessionmaker(shop.engine)
-    Publisher("P_other", transport=shop.bus, session=other)
-    with other.begin() as session:
-        session.add(Order(id=1))
-        with pytest.raises(NoTransaction):
-            shop.publish()
-        with shop.Session() as mine:
-            shop.publish(2)
-            mine.commit()
-        assert shop.seen() == [2]
-
-
 def test_a_publisher_that_is_not_strict_still_finds_the_session(sqlite_url: str):
     shop = Shop(sqlite_url, strict=False)
     with shop.Session() as session:
@@ -206,36 +191,3 @@ async def test_the_session_that_a_dependency_of_fastapi_yields_is_known_or_the_p
         for path in ("/refused", "/known/false", "/known/true", "/bound/false", "/bound/true"):
             (await client.get(path)).raise_for_status()
     assert shop.seen() == [2, 4]
-
-
-# ---------------------------------------------------------------- a plain driver
-
-
-@pytest.fixture
-def database(tmp_path: Any) -> Any:
-    return provider(lambda: sqlite3.connect(tmp_path / "shop.db", check_same_thread=False))
-
-
-@pytest.fixture
-def bus() -> MemoryBus:
-    return MemoryBus()
-
-
-@pytest.fixture
-def events(database: Any, bus: MemoryBus) -> Iterator[Publisher]:
-    with Publisher("P_shop", transport=bus, provider=database) as found:
-        found.create_tables()
-        yield found
-
-
-def test_a_connection_with_autocommit_is_in_no_transaction_before_its_begin(database: Any, bus: MemoryBus, events: Publisher):
-    connection = database.connect()
-    connection.isolation_level = None
-    for options in ({}, {"session": connection}):
-        with pytest.raises(NoTransaction):
-            events.publish(T, C, 1, transactional=True, **options)
-    assert nothing_was_sent(bus)
-    connection.execute("BEGIN")
-    events.publish(T, C, 2, transactional=True)
-    connection.execute("COMMIT")
-    assert [event.payload for event in bus.events()] == [2]

@@ -1,7 +1,5 @@
 """Connections of PEP 249 behind a proxy, sqlite3 and psycopg: how each way to end a transaction is told."""
 
-# ruff: noqa: PT012 - what is refused is the end of the block
-
 from __future__ import annotations
 
 import sqlite3
@@ -13,11 +11,11 @@ import psycopg
 import pytest
 
 from halfmoon.errors import UsageError
+from halfmoon.events import NoTransaction
 from halfmoon.events.checks import tokens
 from halfmoon.events.databases.database import Busy
 from halfmoon.events.dbapi import DbapiProvider, ProxyConnection, provider
 from halfmoon.events.transaction import Status, transaction_active
-from halfmoon.model import LocalTransactionState
 from tests.events.hearing import Heard
 from tests.events.real_databases import plain
 
@@ -184,8 +182,13 @@ def test_with_autocommit_only_a_begin_makes_a_transaction(kind, request):
     options: dict[str, Any] = {"isolation_level": None} if kind == "sqlite" else {"autocommit": True}
     shop = Shop(request.getfixturevalue(f"{kind}_url"), **options)
     connection = shop.provider.connect()
+    with pytest.raises(NoTransaction):
+        shop.provider.current(connection)
     order(connection, 1)
     assert not transaction_active()
+    assert shop.provider.current() is None  # also where it has had no transaction: its next statement begins none
+    with pytest.raises(NoTransaction):
+        shop.provider.current(connection)
 
     connection.execute("BEGIN")
     order(connection, 2)
@@ -260,22 +263,6 @@ def test_the_proxy_is_used_like_the_drivers_own(shop, connection):
 
 
 # ---------------------------------------------------------------- statements, tokens
-
-
-async def test_statements_of_events_run_on_an_event_loop_too(shop, connection):
-    order(connection, 1)
-    assert await shop.provider.run_async(shop.provider.current(), tokens.INSERT, tokens.values("a", 1_000)) == 1
-    connection.commit()
-    assert tokens.answer(shop.provider, "a", 1_000, 1_000) is LocalTransactionState.COMMIT
-
-
-def test_short_transactions_are_undone_by_an_exception_with_autocommit_too(postgres_url):
-    shop = Shop(postgres_url, autocommit=True)
-    with pytest.raises(ZeroDivisionError), shop.provider.fresh() as rows:
-        rows.run(tokens.INSERT, tokens.values("a", 1_000))
-        raise ZeroDivisionError
-    with shop.provider.fresh() as rows:
-        assert rows.all("SELECT id FROM halfmoon_event WHERE state < 2") == []
 
 
 def test_a_database_that_cannot_be_reached_is_busy():

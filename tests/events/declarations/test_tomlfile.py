@@ -44,44 +44,30 @@ def test_what_a_file_can_set_are_plain_values_of_publisher_and_push_consumer():
     assert "group" not in consumer
 
 
+ORDERS, MAIL = "events.toml: publishers.orders", "events.toml: consumers.mail"
+CHANNEL = f"{MAIL}.channels.TP_ORDER"
+
+
 @pytest.mark.parametrize(
     ("old", "new", "place", "what", "remedy"),
     [
         (b"[publishers.orders]", b"[publisher.orders]", "events.toml", "unknown key 'publisher'", "did you mean 'publishers'?"),
-        (b'group = "P_shop"', b'grup = "P"', "events.toml: publishers.orders", "unknown key 'grup'", "did you mean 'group'?"),
-        (b'group = "P_shop"', b"", "events.toml: publishers.orders", "group is missing", "add group = …"),
-        (b'"P_shop"', b"7", "events.toml: publishers.orders.group", "7 does not fit", "write a text"),
-        (b'"P_shop"', b'"P shop"', "events.toml: publishers.orders", "group 'P shop'", "use 1 to 127 letters"),
-        (b'["TP_ORDER", "TP_STOCK"]', b"[]", "events.toml: publishers.orders", "has no topic", "name at least one"),
-        (b'"TP_STOCK"', b"5", "events.toml: publishers.orders.topics", "5 is no text", "write a list of texts"),
-        (
-            b"tx_callback",
-            b"tx-callback",
-            "events.toml: publishers.orders",
-            "unknown key 'tx-callback'",
-            "did you mean 'tx_callback'?",
-        ),
-        (b"tx_callback", b"strict", "events.toml: publishers.orders.strict", "does not fit", "write true or false"),
-        (b"tx_callback", b"tries_max", "events.toml: publishers.orders.tries_max", "does not fit", "write a whole number"),
-        (
-            b"tx_callback",
-            b"session",
-            "events.toml: publishers.orders",
-            "unknown key 'session'",
-            "known here: access_key, binding, body_bytes_max",
-        ),
-        (b"listener =", b"listner =", "events.toml: consumers.mail", "unknown key 'listner'", "did you mean 'listener'?"),
-        (b'"com.shop.MailListener"', b'""', "events.toml: consumers.mail", "has no listener", "table of classes"),
-        (
-            b"{}",
-            b"{ persistance = true }",
-            "events.toml: consumers.mail.channels.TP_ORDER.EC_PAID",
-            "unknown key",
-            "'persistence'?",
-        ),
-        (b"{}", b"{ persistence = 1 }", "events.toml: consumers.mail.channels.TP_ORDER.EC_PAID.persistence", "1 does", "true or"),
-        (b"{}", b"true", "events.toml: consumers.mail.channels.TP_ORDER.EC_PAID", "True is no table", "write a table"),
-        (b"EC_SENT =", b'"EC SENT" =', "events.toml: consumers.mail.channels.TP_ORDER.EC SENT", "event code 'EC SENT'", "use 1"),
+        (b'group = "P_shop"', b'grup = "P"', ORDERS, "unknown key 'grup'", "did you mean 'group'?"),
+        (b'group = "P_shop"', b"", ORDERS, "group is missing", "add group = …"),
+        (b'"P_shop"', b"7", f"{ORDERS}.group", "7 does not fit", "write a text"),
+        (b'"P_shop"', b'"P shop"', ORDERS, "group 'P shop'", "use 1 to 127 letters"),
+        (b'["TP_ORDER", "TP_STOCK"]', b"[]", ORDERS, "has no topic", "name at least one"),
+        (b'"TP_STOCK"', b"5", f"{ORDERS}.topics", "5 is no text", "write a list of texts"),
+        (b"tx_callback", b"tx-callback", ORDERS, "unknown key 'tx-callback'", "did you mean 'tx_callback'?"),
+        (b"tx_callback", b"strict", f"{ORDERS}.strict", "does not fit", "write true or false"),
+        (b"tx_callback", b"tries_max", f"{ORDERS}.tries_max", "does not fit", "write a whole number"),
+        (b"tx_callback", b"session", ORDERS, "unknown key 'session'", "known here: access_key, binding, body_bytes_max"),
+        (b"listener =", b"listner =", MAIL, "unknown key 'listner'", "did you mean 'listener'?"),
+        (b'"com.shop.MailListener"', b'""', MAIL, "has no listener", "table of classes"),
+        (b"{}", b"{ persistance = true }", f"{CHANNEL}.EC_PAID", "unknown key", "'persistence'?"),
+        (b"{}", b"{ persistence = 1 }", f"{CHANNEL}.EC_PAID.persistence", "1 does", "true or"),
+        (b"{}", b"true", f"{CHANNEL}.EC_PAID", "True is no table", "write a table"),
+        (b"EC_SENT =", b'"EC SENT" =', f"{CHANNEL}.EC SENT", "event code 'EC SENT'", "use 1"),
         (b"[consumers.mail]", b"[consumers.orders]", "events.toml: consumers.orders", "channels is missing", "add channels"),
         (b"EC_SENT = {", b"EC_PAID = {", "events.toml:13", "not TOML", "mend the TOML"),
         (b"listener =", b"listener", "events.toml:9", "not TOML", "mend the TOML"),

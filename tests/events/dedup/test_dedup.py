@@ -30,15 +30,6 @@ pytestmark = pytest.mark.filterwarnings("error::ResourceWarning")
 # ---------------------------------------------------------------- one event, several times
 
 
-def test_every_group_processes_the_event_once(engine, maker):
-    message = stored("EC_PAID")
-    for group in ("S_mail", "S_audit", "S_mail", "S_audit"):
-        assert dispatch(write, maker, group).consume(message, 1).consumed
-
-    assert mailed(engine) == [message.msg_id, message.msg_id]
-    assert sorted(noted(engine)) == [("S_audit", message.msg_id), ("S_mail", message.msg_id)]
-
-
 @pytest.mark.parametrize("how", ["raises", "refuses"])
 @pytest.mark.parametrize("made", ["session", "async session"])
 def test_a_function_that_commits_by_itself_and_fails_then_gets_the_event_again(engine, maker, database_url, caplog, made, how):

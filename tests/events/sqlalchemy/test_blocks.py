@@ -9,11 +9,10 @@ from sqlalchemy import create_engine, event, text
 from sqlalchemy.orm import sessionmaker
 
 from halfmoon.events.databases.other_blocks import open_blocks
-from halfmoon.events.sqlalchemy import blocks, watch_blocks
+from halfmoon.events.sqlalchemy import blocks
 
 
 def test_a_context_remembers_only_what_runs_and_so_many(monkeypatch):
-    watch_blocks()
     monkeypatch.setattr(blocks, "BLOCKS_MAX", 3)
     made = sessionmaker(create_engine("sqlite://"))
 
@@ -34,7 +33,6 @@ def test_a_context_remembers_only_what_runs_and_so_many(monkeypatch):
 
 
 def test_a_session_that_is_dropped_is_not_kept():
-    watch_blocks()
     context = contextvars.copy_context()
     context.run(lambda: sessionmaker(create_engine("sqlite://"))().begin())
     gc.collect()
@@ -42,7 +40,6 @@ def test_a_session_that_is_dropped_is_not_kept():
 
 
 def test_a_hook_after_the_commit_publishes_in_no_block():
-    watch_blocks()
     seen = []
     with sessionmaker(create_engine("sqlite://")).begin() as session:
         event.listen(session, "after_commit", lambda _: seen.append(open_blocks()))

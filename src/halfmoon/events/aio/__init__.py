@@ -82,12 +82,9 @@ class AsyncProvider(ProxyProvider):
         """Open a connection whose transactions count; close it with its ``close()``."""
         return self.proxied(await self._connect_async())
 
-    def lend(self) -> AbstractAsyncContextManager[Lent]:
-        """Return a block with a connection in a transaction, closed at its end; see `Provider.lend`."""
-        return self._lend()
-
     @asynccontextmanager
-    async def _lend(self) -> AsyncIterator[Lent]:
+    async def lend(self) -> AsyncIterator[Lent]:
+        """Return a block with a connection in a transaction, closed at its end; see `Provider.lend`."""
         connection = await self.open()
         try:
             async with connection.transaction():
@@ -104,7 +101,7 @@ class AsyncProvider(ProxyProvider):
     # ------------------------------------------------------------ what publishers ask
 
     def rows(self, transaction: LocalTransaction) -> Rows:
-        """Raises UsageError: the connection is to be awaited. And TransactionEnded."""
+        """Raise UsageError, because the connection has to be awaited, or TransactionEnded."""
         self._connection(transaction)
         raise UsageError("this connection is one of an event loop: use `await publish_async(…)`")
 
@@ -115,7 +112,7 @@ class AsyncProvider(ProxyProvider):
     async def all_async(
         self, transaction: LocalTransaction, statement: str, values: Values | None = None
     ) -> Sequence[Sequence[Any]]:
-        """As `run_async`, for a query: returns its rows."""
+        """Run a query as `run_async` runs a statement, and return its rows."""
         return (await self._executed(self._connection(transaction), statement, values))[1]
 
     async def _executed(

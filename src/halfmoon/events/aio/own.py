@@ -30,7 +30,7 @@ async def _of_asyncpg(connection: Any, text: str, given: Sequence[Any]) -> tuple
 
 
 class BlockingConnection:
-    """A connection as PEP 249 has it, over one that ``connect`` opens and whose calls are awaited: as much as providers use."""
+    """Connection as in PEP 249, over an asyncio connection that ``connect`` opens: the methods that providers use."""
 
     def __init__(self, connect: Callable[[], Awaitable[Any]]) -> None:
         self._real = _waited(_opened(connect))
@@ -38,11 +38,11 @@ class BlockingConnection:
 
     @property
     def in_transaction(self) -> bool:
-        """Return whether a transaction is open, or nobody knows."""
+        """Return whether a transaction is open, or the driver does not say."""
         return in_transaction(self._real) is not False
 
     def cursor(self) -> BlockingCursor:
-        """Return what runs one statement."""
+        """Return a cursor for one statement."""
         return BlockingCursor(self._real)
 
     def commit(self) -> None:
@@ -60,7 +60,7 @@ class BlockingConnection:
 
 
 class BlockingCursor:
-    """Runs one statement, with ``:name`` places, and has its rows."""
+    """Cursor that runs one statement, with ``:name`` places, and has its rows."""
 
     def __init__(self, real: Any) -> None:
         self._real = real
@@ -84,7 +84,7 @@ async def _opened(connect: Callable[[], Awaitable[Any]]) -> Any:
 
 
 def _waited(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Wait for what runs on our own loop. Raises Busy where the network failed."""
+    """Run a coroutine on our own loop and wait for it. Raises Busy where the network failed."""
     try:
         return LOOP.run(coroutine)
     except OSError as error:

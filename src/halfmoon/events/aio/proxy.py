@@ -1,4 +1,4 @@
-"""An asyncio connection whose transactions are noticed: a thin proxy around asyncpg's or psycopg's. Made by `aio.provider`.
+"""Proxy of an asyncio connection of asyncpg or psycopg, whose transactions are noticed. Made by `aio.provider`.
 
 Everything is handed on to the driver. What the proxy cannot see, such as a COMMIT that a cursor sends, costs transactional events a
 second, and nothing else.
@@ -25,7 +25,7 @@ _TRIED = "SELECT 1"
 
 
 class AsyncProxyConnection(Noticed):
-    """A driver's asyncio connection with its transactions noticed. Attributes and methods are the driver's."""
+    """Driver's asyncio connection with its transactions noticed. Attributes and methods are the driver's."""
 
     _waits = False
 
@@ -34,7 +34,7 @@ class AsyncProxyConnection(Noticed):
         return self._noticed(name, attribute) if name in _NOTICED else attribute
 
     def _noticed(self, name: str, method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        """Return a method of the driver's around which is looked."""
+        """Return a method of the driver that notices transactions around its call."""
 
         async def call(*args: Any, **options: Any) -> Any:
             with self.noticing(name, *args):
@@ -83,12 +83,12 @@ class AsyncProxyConnection(Noticed):
             await self.rollback()
 
     def _ended(self, status: Status) -> None:
-        """As `Noticed`; the next transaction of the block belongs to it again, also before its first statement."""
+        """End as `Noticed` does; the next transaction of the block belongs to it again, also before its first statement."""
         super()._ended(status)
         self._unused_session = note_opened(self)
 
     async def given_up(self, local: LocalTransaction | None) -> bool:
-        """Return whether a COMMIT would be a rollback. asyncpg does not say, so it is tried where somebody goes by the commit."""
+        """Return whether a COMMIT would be a rollback. asyncpg does not say, so a statement tries it where the commit matters."""
         if driver_of(self.driver_connection) != "asyncpg":
             return self._given_up()
         if local is None or not local.goes_by_its_end:

@@ -1,1 +1,1 @@
-"""What all database providers share: the contract, tables, errors, and what is particular about a database."""
+"""Contract of the database providers, and the parts that they share."""

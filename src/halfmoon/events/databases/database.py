@@ -1,4 +1,4 @@
-"""What a publisher asks of the database in which its transactions run. Providers carry it out; nothing here is SQL of a dialect.
+"""Contract of a database provider: the requests of a publisher and of consumers to the database of their transactions.
 
 A provider binds the transactions it sees to their contexts (`halfmoon.events.transaction`), and runs the few statements of
 `halfmoon.events.tables`: in the user's own transaction, or in a short one of its own.
@@ -45,7 +45,7 @@ class Busy(Exception):
 
 
 class Rows(Protocol):
-    """Runs statements in one transaction.
+    """Statements in one transaction.
 
     ``:name`` marks a value; ``dialect`` is ``sqlite``, ``postgresql``, ``mysql`` or another.
     """
@@ -53,10 +53,10 @@ class Rows(Protocol):
     dialect: str
 
     def run(self, statement: str, values: Values | None = None) -> int:
-        """Run a statement and return the number of rows it touched. Raises Refused, Busy, and what the driver raises else."""
+        """Run a statement and return the number of rows it touched. Raises Refused, Busy, and other errors of the driver."""
 
     def all(self, statement: str, values: Values | None = None) -> Sequence[Sequence[Any]]:
-        """Run a query and return its rows. Raises Busy, and what the driver raises else."""
+        """Run a query and return its rows. Raises Busy, and other errors of the driver."""
 
 
 class SchemaRows:
@@ -66,11 +66,11 @@ class SchemaRows:
         self._rows, self._schema, self.dialect = rows, schema, rows.dialect
 
     def run(self, statement: str, values: Values | None = None) -> int:
-        """As `Rows.run`."""
+        """Run a statement; see `Rows.run`."""
         return self._rows.run(in_schema(statement, self._schema, self.dialect), values)
 
     def all(self, statement: str, values: Values | None = None) -> Sequence[Sequence[Any]]:
-        """As `Rows.all`."""
+        """Run a query; see `Rows.all`."""
         return self._rows.all(in_schema(statement, self._schema, self.dialect), values)
 
 
@@ -86,22 +86,22 @@ class Lent(NamedTuple):
 
 
 class Database(Protocol):
-    """One data source, or one schema of it, without its users' transactions."""
+    """Data source, or one schema of it, without the transactions of its users."""
 
     @property
     def dialect(self) -> str:
-        """The database's, as `Rows.dialect`."""
+        """Dialect of the database; see `Rows.dialect`."""
 
     def fresh(self, *, lock_wait_ms: int | None = 1_000) -> AbstractContextManager[Rows]:
         """Return a block with a transaction of its own: committed at its end, rolled back by an exception.
 
-        Waits for locks of others at most so long; then Busy is raised. None: for one query, which reads. Where a bound costs
-        round trips there is none then, and no transaction.
+        ``lock_wait_ms``: the longest wait for a lock of somebody else; then it raises Busy. None: the block runs one query that
+        only reads. Where a bound would cost round trips, such a query has no bound and no transaction.
         """
 
 
 class Provider(Database, Protocol):
-    """Knows the transactions of one data source. Safe to use from many threads.
+    """Data source with the transactions of its users. Safe to use from many threads.
 
     `halfmoon.events.databases.provider.DatabaseProvider` has what most have in common; `halfmoon.events.databases.registry` finds
     those of other packages.
@@ -113,7 +113,7 @@ class Provider(Database, Protocol):
 
     @property
     def ways(self) -> str:
-        """How a publish says which transaction it belongs to, in words: what `NoTransaction` tells."""
+        """Ways to say which transaction a publish belongs to, in words: part of the text of `NoTransaction`."""
 
     @property
     def inline(self) -> bool:
@@ -131,21 +131,21 @@ class Provider(Database, Protocol):
         """
 
     def rows(self, transaction: LocalTransaction) -> Rows:
-        """Return what runs statements inside a transaction that is active, with its commit."""
+        """Return the `Rows` of an active transaction, whose statements commit with it."""
 
     def awaiting(self) -> Callable[[Awaitable[Any]], Any] | None:
-        """Return what waits for an awaitable where blocking code runs on an event loop (hooks of an AsyncSession); else None."""
+        """Return the function that awaits for blocking code on an event loop, such as hooks of an AsyncSession; else None."""
 
     def standing_in(self, transaction: LocalTransaction) -> Rows | None:
-        """Return what reads in the transaction that a test has put around everything, in place of the database; else None."""
+        """Return `Rows` in the transaction that a test has put around everything, in place of the database; else None."""
 
     async def run_async(self, transaction: LocalTransaction, statement: str, values: Values | None = None) -> int:
-        """As ``rows(transaction).run(…)`` for transactions of an event loop."""
+        """Run a statement as ``rows(transaction).run(…)`` does, in a transaction of an event loop."""
 
     async def all_async(
         self, transaction: LocalTransaction, statement: str, values: Values | None = None
     ) -> Sequence[Sequence[Any]]:
-        """As ``rows(transaction).all(…)`` for transactions of an event loop."""
+        """Run a query as ``rows(transaction).all(…)`` does, in a transaction of an event loop."""
 
     def lend(self) -> AbstractContextManager[Lent] | AbstractAsyncContextManager[Lent]:
         """Return a block with a transaction for a consumer's function: committed at its end, rolled back by an exception."""
@@ -153,7 +153,7 @@ class Provider(Database, Protocol):
     def listening(self) -> ListeningConnection:
         """Open a connection that receives notifications of the database, outside of pools. For a thread without an event loop.
 
-        Raises CannotListen where there is none, and what the driver raises.
+        Raises CannotListen where the database or driver has none, and the errors of the driver.
         """
 
     def release(self) -> None:

@@ -1,4 +1,4 @@
-"""What a database's error says for certain: refused, busy, a key that is there, a table that is not. Reads errors of any driver.
+"""Classification of database errors: refused, busy, duplicate key, missing table. Reads errors of any driver.
 
 Drivers differ, so facts are looked for where they keep them: SQLSTATE (psycopg, asyncpg, pg8000), SQLite's codes, MySQL's numbers.
 What is not recognised is not certain. Raises nothing and imports no driver.
@@ -125,7 +125,7 @@ def aborted(connection: object) -> bool:
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error, what it wraps (SQLAlchemy's ``orig``) and its causes; at most ten."""
+    """Yield an error, the one that it wraps (SQLAlchemy's ``orig``) and its causes; at most ten."""
     for _ in range(10):
         if error is None:
             return

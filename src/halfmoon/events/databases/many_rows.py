@@ -33,7 +33,7 @@ def insert(statement: str, rows: Sequence[Values]) -> tuple[str, Values]:
 
 
 def chunks(rows: Sequence[Values], name: str) -> Iterator[Sequence[Values]]:
-    """Yield rows in the same order, so many that the values of ``name`` have `CHUNK_BYTES` together; one at least."""
+    """Yield the rows in order, in chunks whose values of ``name`` have at most `CHUNK_BYTES` together; one row at least."""
     begin, size_bytes = 0, 0
     for at, row in enumerate(rows):
         size_bytes += len(row[name])

@@ -42,7 +42,7 @@ class OwnLoop:
     def forked(self) -> None:
         """Replace the lock, which a thread of the parent may hold, and the loop.
 
-        A child shares its parent's epoll. What drops a connection here would stop the parent from hearing its own.
+        A child shares its parent's epoll: dropping a connection here would stop the parent from hearing its own.
         """
         self._lock = threading.Lock()
         if self._selector is not None:

@@ -1,4 +1,4 @@
-"""Base class of providers: finds the transaction that is meant, and turns drivers' errors into ours. Knows no driver by name."""
+"""Base class of providers: finds the transaction of a publish, and turns drivers' errors into ours. Knows no driver by name."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class DatabaseProvider:
     # ------------------------------------------------------------ handles that are dropped
 
     def dropped(self, local: LocalTransaction) -> None:
-        """A handle went away. Called by the garbage collector, wherever that runs: it is only noted."""
+        """Note that a handle went away. Called by the garbage collector, wherever that runs."""
         if local.active:
             self._dropped.append(local)
 
@@ -137,7 +137,7 @@ class DatabaseProvider:
         """Do nothing: it keeps no connections."""
 
     def rows(self, transaction: LocalTransaction) -> Rows:
-        """Return what runs statements in the user's own transaction. Of a subclass."""
+        """Return the `Rows` of the user's own transaction. Of a subclass."""
         raise NotImplementedError
 
     def awaiting(self) -> Callable[[Awaitable[Any]], Any] | None:
@@ -149,13 +149,13 @@ class DatabaseProvider:
         return None
 
     async def run_async(self, transaction: LocalTransaction, statement: str, values: Values | None = None) -> int:
-        """As ``rows(transaction).run(…)``, called from an event loop."""
+        """Run a statement as ``rows(transaction).run(…)`` does, called from an event loop."""
         return await self._called(transaction, self.rows(transaction).run, statement, values)
 
     async def all_async(
         self, transaction: LocalTransaction, statement: str, values: Values | None = None
     ) -> Sequence[Sequence[Any]]:
-        """As ``rows(transaction).all(…)``, called from an event loop."""
+        """Run a query as ``rows(transaction).all(…)`` does, called from an event loop."""
         return await self._called(transaction, self.rows(transaction).all, statement, values)
 
     async def _called(self, transaction: LocalTransaction, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -171,17 +171,17 @@ class RowsOnLoop:
         self._provider, self._transaction = provider, transaction
 
     async def run(self, statement: str, values: Values | None = None) -> int:
-        """As `Rows.run`."""
+        """Run a statement; see `Rows.run`."""
         return await self._provider.run_async(self._transaction, statement, values)
 
     async def all(self, statement: str, values: Values | None = None) -> Sequence[Sequence[Any]]:
-        """As `Rows.all`."""
+        """Run a query; see `Rows.all`."""
         return await self._provider.all_async(self._transaction, statement, values)
 
 
 @contextmanager
 def mapped(statement: str = "") -> Iterator[None]:
-    """Turn the errors of drivers into Refused, Busy, TableMissing and TableOutdated, where they are that for certain."""
+    """Turn the errors of drivers into Refused, Busy, TableMissing and TableOutdated, where their facts leave no doubt."""
     try:
         yield
     except (Refused, Busy, TableMissing):

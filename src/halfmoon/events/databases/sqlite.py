@@ -1,7 +1,7 @@
-"""What is particular about transactions of Python's driver of SQLite, for all who use it: sqlite3, and aiosqlite around it.
+"""Transactions of Python's SQLite driver, sqlite3, and of aiosqlite around it: where they differ from other drivers.
 
 Without ``autocommit=False`` (Python 3.12) the driver begins a transaction before a statement that writes, and before no other. So a
-SAVEPOINT that comes first is itself the transaction, and its RELEASE commits. Whoever follows a transaction sends the BEGIN.
+SAVEPOINT that comes first is itself the transaction, and its RELEASE commits. Providers that follow a transaction send the BEGIN.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def needs_begin(connection: object, statement: object) -> bool:
 
 
 def commits_by_itself(connection: object) -> bool:
-    """Return whether a driver's connection commits each statement by itself, because nobody has sent a BEGIN."""
+    """Return whether a driver's connection commits each statement by itself, because no BEGIN was sent."""
     if isinstance(autocommit := getattr(connection, "autocommit", None), bool):  # Python 3.12
         return autocommit and in_no_transaction(connection)
     return getattr(connection, "isolation_level", "") is None and in_no_transaction(connection)

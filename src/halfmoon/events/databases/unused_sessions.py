@@ -1,7 +1,7 @@
 """Sessions and connections that were opened in this context and have had no transaction yet.
 
-A database begins a transaction with the first statement. What is published before that belongs to the unused session around it, if
-there is only one. Providers note what is opened, and when it is used: with its first transaction, or when it is closed.
+A database begins a transaction with the first statement. An event that is published before that belongs to the unused session
+around it, if there is only one. Providers note each opening, and each first use: the first transaction, or the close.
 Bound by contextvars, as transactions are. Holds sessions weakly, begins nothing and decides nothing.
 """
 
@@ -20,7 +20,7 @@ _numbers = itertools.count(1)
 
 
 class UnusedSession:
-    """One session or connection, from its opening to its first transaction. ``number`` tells which came first."""
+    """Session or connection between its opening and its first transaction. ``number`` tells which came first."""
 
     __slots__ = ("_handle", "number", "task", "used")
 
@@ -32,7 +32,7 @@ class UnusedSession:
 
     @property
     def handle(self) -> Any:
-        """What was opened; None when it has had a transaction, was closed, or is gone."""
+        """Session or connection that was opened; None when it has had a transaction, was closed, or is gone."""
         return None if self.used else self._handle()
 
 
@@ -46,9 +46,9 @@ def task_here() -> weakref.ref[asyncio.Task[Any]] | None:
 
 
 def is_of(task: weakref.ref[asyncio.Task[Any]] | None, here: weakref.ref[asyncio.Task[Any]] | None) -> bool:
-    """Return whether what began in a task belongs to the code here: a task made inside inherits a context, and owns nothing in it.
+    """Return whether a thing that began in a task belongs to the code here: a child task inherits a context, and owns nothing.
 
-    Code without a task belongs to whatever waits for it, such as the task that handed it to a thread.
+    Code without a task belongs to the code that waits for it, such as the task that handed it to a thread.
     """
     return task is None or here is None or task == here
 
@@ -57,12 +57,12 @@ _unused: ContextVar[tuple[UnusedSession, ...]] = ContextVar("halfmoon_unused_ses
 
 
 def next_number() -> int:
-    """Return a number for something that begins now; later ones are greater."""
+    """Return the next number, for a transaction or session that begins now."""
     return next(_numbers)
 
 
 def note_opened(handle: object) -> UnusedSession:
-    """Note that something was opened in this context."""
+    """Note that a session or connection was opened in this context."""
     session = UnusedSession(handle)
     known = (session for session in _unused.get() if session.handle is not None)
     _unused.set((*known, session)[-UNUSED_MAX:])
@@ -70,13 +70,13 @@ def note_opened(handle: object) -> UnusedSession:
 
 
 def unused_sessions() -> tuple[UnusedSession, ...]:
-    """Return what was opened in this context, by this task, and has had no transaction, oldest first."""
+    """Return the sessions that this task opened in this context and that have had no transaction, oldest first."""
     here = task_here()
     return tuple(session for session in _unused.get() if session.handle is not None and is_of(session.task, here))
 
 
 def put_aside() -> tuple[UnusedSession, ...]:
-    """Have nothing open in this context; returns what was, for `put_back`."""
+    """Hide the unused sessions of this context, and return them for `put_back`."""
     aside = unused_sessions()
     _unused.set(())
     return aside

@@ -9,14 +9,14 @@
         connection.execute("INSERT INTO orders VALUES (42)")
         events.publish("TP_ORDER", "EC_PAID", {"order_id": 42}, transactional=True)
 
-``with database.connection(pool) as connection`` takes one of a psycopg_pool, ``database.proxied(connection)`` wraps one that
-something else gave. `halfmoon.events.aio` serves asyncio connections.
+``with database.connection(pool) as connection`` takes one of a psycopg_pool, ``database.proxied(connection)`` wraps one
+that is open already. `halfmoon.events.aio` serves asyncio connections.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from typing import Any
 
 from halfmoon.errors import UsageError
@@ -38,7 +38,7 @@ __all__ = ["DbapiProvider", "ProxyConnection", "provider"]
 def provider(connect: Callable[[], Any], *, dialect: str = "", paramstyle: str = "", schema: str = "") -> DbapiProvider:
     """Return a provider for one database. ``connect`` opens a connection of the driver's own.
 
-    ``dialect`` (``sqlite``, ``postgresql``, ``mysql`` or ``mariadb``) and ``paramstyle`` are found out for drivers that are known.
+    ``dialect`` (``sqlite``, ``postgresql``, ``mysql`` or ``mariadb``) and ``paramstyle`` are derived from a driver that is known.
     ``schema`` is that of the tables of events; empty: the one in which the database finds them.
 
     Raises UsageError for another dialect, and for what is no schema.
@@ -47,7 +47,7 @@ def provider(connect: Callable[[], Any], *, dialect: str = "", paramstyle: str =
 
 
 class ProxyProvider(DatabaseProvider):
-    """The common part of providers of proxies: whose transaction is meant, and connections of their own."""
+    """Base class of the providers of proxies: finds the transaction of a publish, and has connections of its own."""
 
     def __init__(self, connect: Callable[[], Any], *, dialect: str = "", paramstyle: str = "", schema: str = "") -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class ProxyProvider(DatabaseProvider):
 
     @property
     def dialect(self) -> str:
-        """The dialect that was given, or that of the first connection."""
+        """Dialect that was given, or that of the first connection."""
         return self._dialect
 
     # ------------------------------------------------------------ what publishers ask
@@ -173,12 +173,9 @@ class DbapiProvider(ProxyProvider):
         """Open a connection whose transactions count."""
         return self.proxied(self._connect())
 
-    def lend(self) -> AbstractContextManager[Lent]:
-        """Return a block with a connection in a transaction, closed at its end; see `Provider.lend`."""
-        return self._lend()
-
     @contextmanager
-    def _lend(self) -> Iterator[Lent]:
+    def lend(self) -> Iterator[Lent]:
+        """Return a block with a connection in a transaction, closed at its end; see `Provider.lend`."""
         with closing(self.connect()) as connection:
             explicit = autocommits(connection, self.dialect)
             if explicit:
@@ -223,7 +220,7 @@ class DbapiProvider(ProxyProvider):
     )
 
     def rows(self, transaction: LocalTransaction) -> Rows:
-        """Return what runs statements in the connection's own transaction."""
+        """Return the `Rows` of the connection's own transaction."""
         connection = self._connection(transaction)
         return self._rows(connection, self._style(connection.driver_connection))
 

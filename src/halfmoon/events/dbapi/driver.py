@@ -1,4 +1,4 @@
-"""What differs between drivers: dialect, places of values, whether a transaction is open. Changes nothing.
+"""Differences between drivers: dialect, places of values, whether a transaction is open. Changes nothing.
 
 Known: sqlite3, psycopg, psycopg2, pg8000, pymysql, mysqlclient, mariadb, mysql-connector, and asyncpg, which is none of PEP 249. Of
 others only the standard is used.
@@ -46,7 +46,7 @@ def dialect_of(connection: object) -> str:
 
 
 def paramstyle_of(connection: object) -> str:
-    """Return how the driver of a connection writes values' places, as its package says. Raises UsageError when it does not."""
+    """Return the paramstyle of a connection's driver, as its package has it. Raises UsageError when it has none."""
     if driver_of(connection) == "asyncpg":
         return NUMBERED
     for base in type(connection).__mro__:

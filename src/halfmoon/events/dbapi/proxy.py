@@ -1,8 +1,8 @@
 """Connections whose transactions are noticed; of PEP 249: a thin proxy around one and its cursors. Made by `dbapi.provider`.
 
-Everything is handed on to the driver. Around each call the proxy looks whether the driver says that a transaction is open: one that
-opens is bound to the context, and one that is gone is reported. That is when plain events are sent or dropped, and when the rows of
-transactional ones are asked for. What the proxy cannot see, such as a pool that commits the connection, costs those a second.
+All calls are handed on to the driver. Before and after each call the proxy asks the driver whether a transaction is open: one that
+opens is bound to the context, and the end of one is reported. Then plain events are sent or dropped, and the rows of transactional
+events are looked up. An end that the proxy cannot see, such as a pool's commit, delays transactional events by a second.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _SAVEPOINT = re.compile(
     r"\s+[\"`\[]?([\w$]+)",
     re.IGNORECASE | re.DOTALL,
 )
-"""What SQL says of an end or a savepoint, for plain events: nothing else tells whether one is to be sent or dropped."""
+"""Ends and savepoints in SQL text. Plain events need them: nothing else tells whether an event is to be sent or dropped."""
 
 
 class Noticed:
-    """State of a driver's connection as a proxy sees it by looking around its calls: its transaction, and the savepoints in it."""
+    """Driver's connection whose state a proxy reads before and after each call: its transaction, and the savepoints in it."""
 
     _waits = True
     """Whether its statements block, and its hooks may wait for the network."""
@@ -80,7 +80,7 @@ class Noticed:
     # ------------------------------------------------------------ what is noticed
 
     def begun(self) -> LocalTransaction:
-        """A transaction begins, if none runs: with a statement, or with what is published before one."""
+        """Begin to follow a transaction, unless one runs: with its first statement, or with a publish before that."""
         self._unused_session.used = True
         if self.local is None:
             local = self.local = LocalTransaction(self._source, weakref.ref(self), waits=self._waits)
@@ -98,7 +98,7 @@ class Noticed:
             local.block = f"a block of a {type(self.driver_connection).__module__}.{type(self.driver_connection).__qualname__}"
 
     def leave(self, status: Status) -> None:
-        """It is used no more: what is open ends with a status, as far as anybody here knows."""
+        """End the use of the connection: an open transaction ends with a status, as far as the proxy knows."""
         Noticed._ended(self, status)
 
     def _ended(self, status: Status) -> None:
@@ -187,7 +187,7 @@ class ProxyConnection(Noticed):
         return self._noticed(name, attribute) if callable(attribute) else attribute
 
     def _noticed(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a method of the driver's around which is looked."""
+        """Return a method of the driver that notices transactions around its call."""
 
         def call(*args: Any, **options: Any) -> Any:
             with self.noticing(name, *args):
@@ -223,7 +223,7 @@ class ProxyConnection(Noticed):
         return ProxyBlock(self, self.driver_connection.transaction(*args, **options), forced=forced(*args, **options))
 
     def __enter__(self) -> Self:
-        """Begin a block, at whose end the driver commits or rolls back: what is published in it belongs to it."""
+        """Begin a block, at whose end the driver commits or rolls back, with the events published in it."""
         self.driver_connection.__enter__()
         self._blocks += 1
         self._unused_session.used = True
@@ -291,17 +291,17 @@ class ProxyCursor:
 
 
 class DriverBlock:
-    """A driver's block, such as psycopg's: a transaction where none is open, else a savepoint."""
+    """Driver's block, such as psycopg's: a transaction where none is open, else a savepoint."""
 
     def __init__(self, connection: Noticed, real: Any, *, forced: bool = False) -> None:
-        """``forced``: it is rolled back in any case."""
+        """Wrap a driver's block; ``forced``: it is rolled back in any case."""
         self._connection = connection
         self.driver_block = real
         self._forced = forced
         self._inner = False
 
     def begun(self, *, inner: bool) -> None:
-        """It has begun, ``inner`` in a transaction that was open."""
+        """Follow the block, which has begun; ``inner``: in a transaction that was open."""
         self._inner = inner
         self._connection._blocks += 1
         local = self._connection.begun()

@@ -1,4 +1,4 @@
-"""An AsyncAPI 3.0 document of what a program declares: its events, who publishes and who consumes them. Asks no broker.
+"""AsyncAPI 3.0 document of a program's declarations: its events, their publishers and consumers. Asks no broker.
 
 Follows the AsyncAPI Specification 3.0.0. A topic is a channel, an event of a topic and code is a message of it, a group that
 publishes to a topic or consumes it is an operation. Payloads are described by the JSON Schema that pydantic or msgspec gives.

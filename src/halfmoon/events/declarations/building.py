@@ -1,4 +1,4 @@
-"""Makes publishers and consumers of declarations. Starts nothing."""
+"""Construction of publishers and consumers from declarations. Starts nothing."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ CHECK = "check"
 
 @dataclass(frozen=True, kw_only=True)
 class Declared:
-    """What declarations made. ``publishers`` by id; ``consumers`` are the handlers that `halfmoon.events.Consumers` takes.
+    """Publishers and consumers made from declarations.
 
-    ``consumer_settings`` are what was set for consumers, by group: the ``groups`` of `Consumers` and `run`.
+    ``publishers`` are by id; ``consumers`` are the handlers that `halfmoon.events.Consumers` takes, and ``consumer_settings`` their
+    settings by group: the ``groups`` of `Consumers` and `run`.
     """
 
     publishers: dict[str, Publisher] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What a declaration says, as plain values: publishers, consumers, their channels and events. The same for code, TOML and XML.
+"""Declarations as plain values: publishers, consumers, their channels and events. The same for code, TOML and XML.
 
 Each value checks itself when it is made and knows its place, a file and line or a path inside a file, which does not count when two
 are compared. Reads no file and makes nothing that runs.
@@ -27,7 +27,7 @@ IN_CODE = "declared in code"
 class EventDeclaration:
     """An event that a consumer wants. Code ``*``: every event of the topic that the group does not name otherwise.
 
-    ``persistence`` False: what is published while no member of the group is there may be lost to it.
+    ``persistence`` False: the group may lose events that are published while it has no member.
     """
 
     code: str

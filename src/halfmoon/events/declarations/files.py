@@ -1,4 +1,4 @@
-"""Reads declaration files, TOML and XML, into plain values. Reads at most `FILE_BYTES_MAX` of each; makes nothing that runs."""
+"""Reader of declaration files, TOML and XML. Reads at most `FILE_BYTES_MAX` of each, and makes nothing that runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FILES_MAX = 1_000
 
 
 def read(*paths: str | Path) -> DeclarationFiles:
-    """Return what files declare together, and the table of classes that their TOML files hold together.
+    """Return the declarations of all files, and the table of classes of their TOML files.
 
     Raises DeclarationRefused, also for a file that is missing, too long, or neither ``.toml`` nor ``.xml``; for an id declared in
     two of them, and for a name with two different paths.

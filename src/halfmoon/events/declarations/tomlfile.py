@@ -1,4 +1,4 @@
-"""Reads declarations as TOML: tables ``publishers`` and ``consumers`` by id, and the table of ``classes``.
+"""Declarations in TOML: tables ``publishers`` and ``consumers`` by id, and the table of ``classes``.
 
 ::
 
@@ -70,14 +70,14 @@ def plain_settings(kind: str) -> dict[str, type]:
 
 
 class DeclarationFiles(NamedTuple):
-    """What a file says: its declarations, and names with the Python paths behind them."""
+    """Content of declaration files: the declarations, and names with the Python paths behind them."""
 
     declarations: Declarations
     classes: dict[str, str]
 
 
 def read_toml(text: bytes, name: str) -> DeclarationFiles:
-    """Return what a file says; ``name`` is how errors call it.
+    """Return the content of a file; errors call it ``name``.
 
     Raises DeclarationRefused, which names the file and the line, or the path inside it.
     """

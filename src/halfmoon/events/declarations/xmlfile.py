@@ -1,4 +1,4 @@
-"""Reads the XML declarations of the article: ``sofa:publisher`` and ``sofa:consumer`` in a file of Spring beans.
+"""Declarations in XML, as the article has them: ``sofa:publisher`` and ``sofa:consumer`` in a file of Spring beans.
 
 Follows the article's form: a publisher has ``id``, ``group``, ``sofa:channels`` (with ``tx-callback``) and
 ``sofa:binding.msg_broker``; a consumer also a ``sofa:listener``, and ``sofa:event`` in its channels. A ``ref`` names a ``bean`` of
@@ -76,11 +76,11 @@ CONSUMER = Shape(
 )
 TOP = {"sofa:publisher": PUBLISHER, "sofa:consumer": CONSUMER}
 PASSED_OVER = frozenset(("description", "import", "alias", "sofa:service", "sofa:reference"))
-"""What else stands in such files and says nothing of events."""
+"""Other elements of such files, which say nothing of events."""
 
 
 def read_xml(text: bytes, name: str) -> Declarations:
-    """Return what a file declares; ``name`` is how errors call it. Listeners are names for the table of classes.
+    """Return the declarations of a file; errors call it ``name``. Listeners are names for the table of classes.
 
     Raises DeclarationRefused, which names file and line.
     """
@@ -168,7 +168,7 @@ def _is_passed_over(name: str) -> bool:
 
 
 def _check(element: Element, shape: Shape) -> None:
-    """Raise DeclarationRefused for what does not belong into an element, or is missing."""
+    """Raise DeclarationRefused for an attribute or child that does not belong into an element, or is missing."""
     place, allowed = element.place, (*shape.required, *shape.optional)
     for attribute in element.attributes:
         if attribute not in allowed and attribute.partition(":")[0] != "xmlns" and not attribute.startswith("xsi:"):
@@ -202,7 +202,7 @@ def _belongs(attribute: str) -> str:
 
 
 class _ElementParser:
-    """Builds elements from text, and stops at the first thing that has no place in a declaration."""
+    """Parser that builds elements from text, and stops at the first thing that has no place in a declaration."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -1,4 +1,4 @@
-"""The ledger of processed events: a note of (group, topic, event id), written by the transaction in which an event is processed."""
+"""Ledger of processed events: a note of (group, topic, event id), written by the transaction in which an event is processed."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ConsumedKey(NamedTuple):
 
     @property
     def key(self) -> dict[str, str]:
-        """The values of its key's columns."""
+        """Values of the columns of its key."""
         return {"group": self.group, "topic": self.topic, "event_id": self.event_id}
 
     def __str__(self) -> str:
@@ -63,7 +63,7 @@ def key_of(group: str, topic: str, event_id: str) -> ConsumedKey:
 
 
 class ConsumedLedger:
-    """Notes what was processed in the database of one provider, and lends its transactions. Safe to use from many threads.
+    """Notes of processed events in the database of one provider, whose transactions it lends. Safe to use from many threads.
 
     Remembers of which groups there are no notes without a topic any more.
     """
@@ -128,7 +128,7 @@ def seen(provider: Provider, note: ConsumedKey) -> bool:
 
 
 def take_back(provider: Provider, note: ConsumedKey) -> None:
-    """Remove a note that a function committed by itself before it failed, so that the event comes again. What fails is logged.
+    """Remove a note that a function committed by itself before it failed, so that the event comes again. Errors are logged.
 
     A note of another attempt has another time, and stays.
     """

@@ -33,7 +33,7 @@ else:
 
 
 class _Shown(_ModelAdmin):
-    """A list that is only looked at, of the database that the settings name."""
+    """Read-only list, of the database that the settings name."""
 
     list_display_links = None
     list_per_page = 100
@@ -56,19 +56,19 @@ class _Shown(_ModelAdmin):
     has_drop_permission = _ModelAdmin.has_delete_permission
 
     def _act(self, request: HttpRequest, queryset: QuerySet[Any], act: Callable[..., int], done: str) -> None:
-        """Do something with the selected events, and say with how many it was done."""
+        """Apply an action to the selected events, and report the count."""
         chosen = list(queryset.values_list("event_id", flat=True)[: outbox_status.LIST_MAX])
         count = act(provider(configuration().database), event_ids=chosen)
         self.message_user(request, f"{count} of {len(chosen)} events {done}", messages.SUCCESS)
 
     @admin.display(description="written")
     def written(self, row: Any) -> Any:
-        """When the row was written."""
+        """Return the time at which the row was written."""
         return row.time
 
 
 class StateFilter(admin.SimpleListFilter):
-    """By what becomes of a row of the outbox."""
+    """Filter by the state of a row of the outbox."""
 
     title = "state"
     parameter_name = "state"
@@ -81,7 +81,7 @@ class StateFilter(admin.SimpleListFilter):
 
 
 def _state(now_ms: int) -> Case:
-    """The state of a row, as `halfmoon.events.outbox.status` has it."""
+    """Return the state of a row, as `halfmoon.events.outbox.status` has it."""
     claimed = Q(claimed_until_ms__gt=now_ms, claimed_until_ms__lte=now_ms + CLAIM_SEEN_MAX_MS)
     by_state = {"failed": Q(next_ms__gte=PARKED_MS), "sending": claimed, "retrying": ~Q(error="")}
     return Case(*[When(said, then=Value(state)) for state, said in by_state.items()], default=Value("waiting"))
@@ -98,13 +98,13 @@ class OutboxAdmin(_Shown):
     ordering = ("seq",)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """The rows, each with its state by the clock of the database."""
+        """Return the rows, each with its state by the clock of the database."""
         now_ms = clock_ms(DjangoRows(connections[configuration().database]))
         return super().get_queryset(request).annotate(state=_state(now_ms))
 
     @admin.display(description="state")
     def state(self, row: Any) -> str:
-        """What becomes of the row."""
+        """Return the state of the row."""
         return str(row.state)
 
     @admin.action(description="Send the selected events again, now", permissions=["again"])
@@ -130,12 +130,12 @@ class SentAdmin(_Shown):
 
     @admin.display(description="key")
     def key(self, row: SentEvent) -> str:
-        """The event's key."""
+        """Return the event's key."""
         return outbox_sent.key_of(row.event_id, bytes(row.message))
 
     @admin.display(description="sent")
     def sent(self, row: SentEvent) -> Any:
-        """When a broker had it."""
+        """Return the time at which a broker had stored it."""
         return row.time
 
     @admin.action(description="Send the selected events again, under their ids", permissions=["again"])
@@ -155,21 +155,21 @@ class TokenAdmin(_Shown):
     ordering = ("-created_ms",)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """The rows of events; not the one that tells this table from others."""
+        """Return the rows of events, without the row that identifies the table."""
         return super().get_queryset(request).exclude(id=IDENTITY)
 
     @admin.display(description="state")
     def meaning(self, token: Token) -> str:
-        """What the row says."""
+        """Return the meaning of the row."""
         return "committed" if token.state == PRESENT else "never commits"
 
     def get_urls(self) -> list[URLPattern]:
-        """The list, and the page of half messages."""
+        """Return the addresses of the list and of the page of half messages."""
         mine = path("pending/", self.admin_site.admin_view(self.pending_view), name="halfmoon_events_pending")
         return [mine, *super().get_urls()]
 
     def pending_view(self, request: HttpRequest) -> HttpResponse:
-        """Half messages of the project's publisher group that wait for a decision, as the brokers tell."""
+        """Show the half messages of the project's publisher group that wait for a decision, as the brokers report them."""
         if not self.has_view_permission(request):
             return HttpResponse("You may not see tokens of transactional events.", status=403, content_type="text/plain")
         context = {

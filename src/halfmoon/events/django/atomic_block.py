@@ -1,4 +1,4 @@
-"""`atomic`: Django's, with the transaction followed from its first moment.
+"""Halfmoon's `atomic`: Django's, with the transaction followed from its first moment.
 
 Plain ``django.db.transaction.atomic`` works too: there the transaction is followed from the moment at which somebody publishes in
 it or asks for it. What this one adds: watchers are told when it begins; the hooks before the commit run inside the block; and a
@@ -75,6 +75,6 @@ def atomic(using: Any = None, savepoint: bool = True, durable: bool = False) -> 
 
 
 def _is_outermost(connection: BaseDatabaseWrapper) -> bool:
-    """Whether the block that ends now is the outermost; those that Django's own TestCase puts around a test do not count."""
+    """Return whether the block that ends now is the outermost; blocks of Django's own TestCase do not count."""
     blocks: list[Any] = list(connection.atomic_blocks)
     return not any(not getattr(block, "_from_testcase", False) for block in blocks[:-1])

@@ -1,4 +1,4 @@
-"""``HALFMOON`` of the project's settings: which keys there are, what is wrong with them, and the publisher that they describe.
+"""``HALFMOON`` of the project's settings: its keys, the check of their values, and the publisher that they describe.
 
 Opens nothing.
 """
@@ -28,7 +28,7 @@ MODES = ("two-phase", "outbox")
 
 
 class SettingProblem(NamedTuple):
-    """What is wrong with the settings: where, what, and what to write instead."""
+    """Mistake in the settings: its place, the mistake, and the remedy."""
 
     place: str
     what: str
@@ -40,7 +40,7 @@ class SettingProblem(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ProjectConfiguration:
-    """What ``HALFMOON`` says. The keys are these names in capitals; all but ``GROUP`` and ``NAMESERVER`` have a default.
+    """Values of ``HALFMOON``. The keys are these names in capitals; all but ``GROUP`` and ``NAMESERVER`` have a default.
 
     ``group`` is the publisher's, ``nameserver`` an address or several joined by ``;``. ``database`` is the alias whose
     transactions count and whose tables are used. ``topics``: those it may publish to; None: any. ``consumers`` are modules with
@@ -89,7 +89,7 @@ class ProjectConfiguration:
 
 
 def configuration() -> ProjectConfiguration:
-    """Return what the settings say. Raises ImproperlyConfigured, with everything that is wrong."""
+    """Return the values of the settings. Raises ImproperlyConfigured, with all mistakes."""
     configured, problems = read(getattr(settings, SETTING, None))
     if problems:
         raise ImproperlyConfigured("\n".join(str(problem) for problem in problems))
@@ -97,7 +97,7 @@ def configuration() -> ProjectConfiguration:
 
 
 def read(value: object) -> tuple[ProjectConfiguration, list[SettingProblem]]:
-    """Return what the value of ``HALFMOON`` says, as far as it can be read, and what is wrong with it."""
+    """Return the values of ``HALFMOON``, as far as they can be read, and its mistakes."""
     if value is None:
         return ProjectConfiguration(), [
             SettingProblem(SETTING, "the settings have none", f'write {SETTING} = {{"GROUP": "P_shop", …}}')
@@ -121,7 +121,7 @@ def read(value: object) -> tuple[ProjectConfiguration, list[SettingProblem]]:
 
 
 def named(value: Any) -> Any:
-    """Return what a text like ``package.module.name`` names; anything else is itself. Raises ImportError."""
+    """Return the object that a text like ``package.module.name`` names, and any other value as it is. Raises ImportError."""
     return import_string(value) if isinstance(value, str) else value
 
 
@@ -142,7 +142,7 @@ def _place(key: str) -> str:
     return f'{SETTING}["{key}"]'
 
 
-# ---------------------------------------------------------------- values: what is wrong, and the remedy; None for nothing
+# ---------------------------------------------------------------- checks of values: the mistake and the remedy; None for none
 
 _WhatAndRemedy = tuple[str, str] | None
 

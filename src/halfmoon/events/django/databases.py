@@ -1,4 +1,4 @@
-"""The provider for Django's databases: which transaction is active, and statements in it or in a short one of their own.
+"""Provider for Django's databases: finds the active transaction, and runs statements in it or in a short one of their own.
 
 One provider for each alias of ``DATABASES``. Sends nothing and decides nothing.
 """
@@ -6,7 +6,7 @@ One provider for each alias of ``DATABASES``. Sends nothing and decides nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import lru_cache
 from typing import Any, ParamSpec, TypeVar
 
@@ -44,7 +44,7 @@ class NotMigrated(TableMissing):
 
 
 class DjangoProvider(DatabaseProvider):
-    """Knows the transactions of one database of ``DATABASES``. Safe to use from many threads.
+    """`Provider` of one database of ``DATABASES``. Safe to use from many threads.
 
     A transaction belongs to the connection of its thread, as Django has it; in `atomic`, plain or ours, in a request with
     ``ATOMIC_REQUESTS``, or with autocommit switched off. A handle is the database's alias, or its connection.
@@ -109,19 +109,19 @@ class DjangoProvider(DatabaseProvider):
                 self.current()
 
     def _of_another_thread(self, connection: BaseDatabaseWrapper) -> LocalTransaction | None:
-        """The transaction that this context inherited, such as a coroutine that `async_to_sync` runs inside `atomic`."""
+        """Return the transaction that this context inherited, as a coroutine does that `async_to_sync` runs inside `atomic`."""
         transaction = super().current()
         if isinstance(transaction, DjangoTransaction) and transaction.connection is connection:
             return None  # bound, and over: nobody saw its end
         return transaction
 
     def rows(self, transaction: LocalTransaction) -> DjangoRows:
-        """Return what runs statements inside a transaction that is active, with its commit."""
+        """Return the `Rows` of an active transaction, whose statements commit with it."""
         assert isinstance(transaction, DjangoTransaction)
         return DjangoRows(transaction.connection, transaction)
 
     def standing_in(self, transaction: LocalTransaction) -> DjangoRows | None:
-        """Return what reads in the transaction that Django's TestCase has put around a test; None elsewhere."""
+        """Return `Rows` in the transaction that Django's TestCase has put around a test; None elsewhere."""
         blocks = connections[self.using].atomic_blocks
         return DjangoRows(connections[self.using]) if any(getattr(block, "_from_testcase", False) for block in blocks) else None
 
@@ -148,12 +148,9 @@ class DjangoProvider(DatabaseProvider):
             with mapped():
                 connection.commit()
 
-    def lend(self) -> AbstractContextManager[Lent]:
-        """Return a block inside `atomic`: functions use models as usual, and get the connection; see `Provider.lend`."""
-        return self._lend()
-
     @contextmanager
-    def _lend(self) -> Iterator[Lent]:
+    def lend(self) -> Iterator[Lent]:
+        """Return a block inside `atomic`: functions use models as usual, and get the connection; see `Provider.lend`."""
         with fresh_connections(), atomic(self.using):
             connection = connections[self.using]
             yield self.lent(connection)
@@ -182,7 +179,7 @@ class DjangoProvider(DatabaseProvider):
 
 
 class DjangoRows(DbapiRows):
-    """Runs statements on one connection, whose cursors take ``%(name)s`` on every database."""
+    """Statements on one connection, whose cursors take ``%(name)s`` on every database."""
 
     def __init__(self, connection: BaseDatabaseWrapper, transaction: DjangoTransaction | None = None) -> None:
         """``transaction`` is the user's in which they run; None: one of their own."""

@@ -11,7 +11,7 @@ from halfmoon.events.tables import TOKENS, Table, create, migrate
 
 
 class MakeTables(Operation):
-    """Makes tables and their indexes where they are not there yet; undone, it removes them. Asks the database routers."""
+    """Step that makes tables and their indexes where they are not there yet; undone, it removes them. Asks the database routers."""
 
     reduces_to_sql = True
     reversible = True
@@ -20,7 +20,7 @@ class MakeTables(Operation):
         self.tables = tables
 
     def state_forwards(self, app_label: str, state: Any) -> None:
-        """The models are the business of other steps."""
+        """Do nothing: other steps have the models."""
 
     def database_forwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
         """Make them."""
@@ -36,12 +36,12 @@ class MakeTables(Operation):
                 schema_editor.execute(f"DROP TABLE {table.name}", params=None)
 
     def describe(self) -> str:
-        """What it does, for ``migrate --plan``."""
+        """Return a description for ``migrate --plan``."""
         return f"Make the tables {', '.join(table.name for table in self.tables)}"
 
 
 class UpdateTable(Operation):
-    """Brings a table of an older form up to date; one that was made in today's form is left alone. Asks the database routers."""
+    """Step that brings a table of an older form up to date, and leaves others alone. Asks the database routers."""
 
     reduces_to_sql = True
     reversible = True
@@ -50,7 +50,7 @@ class UpdateTable(Operation):
         self.table = table
 
     def state_forwards(self, app_label: str, state: Any) -> None:
-        """The models are the business of other steps."""
+        """Do nothing: other steps have the models."""
 
     def database_forwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
         """Change it, its rows are kept."""
@@ -64,8 +64,8 @@ class UpdateTable(Operation):
                 schema_editor.execute(statement, params=None)
 
     def database_backwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
-        """Nothing: the step before makes the table in today's form."""
+        """Do nothing: the step before makes the table in today's form."""
 
     def describe(self) -> str:
-        """What it does, for ``migrate --plan``."""
+        """Return a description for ``migrate --plan``."""
         return f"Bring the table {self.table.name} up to date"

@@ -22,7 +22,7 @@ class _EventRow(models.Model):
 
     @property
     def time(self) -> datetime.datetime:
-        """When the row was written."""
+        """Time at which the row was written."""
         return datetime.datetime.fromtimestamp(getattr(self, self.time_column) / 1000, tz=datetime.UTC)
 
     def __str__(self) -> str:

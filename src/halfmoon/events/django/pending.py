@@ -1,4 +1,4 @@
-"""Half messages of the publisher's group that wait for a decision, and those that expired: as the brokers tell.
+"""Half messages of the publisher's group that wait for a decision, and those that expired, as the brokers report them.
 
 For the admin page and the command.
 """
@@ -26,9 +26,9 @@ class UndecidedHalf(NamedTuple):
 
 @dataclass
 class UndecidedHalves:
-    """What the brokers said: at most `COUNT_MAX` half messages, the oldest first; or why they could not be asked.
+    """Answer of the brokers: at most `COUNT_MAX` half messages, the oldest first; or the error of the request.
 
-    Those that ``expired`` were decided by nobody in time; they are not delivered until they are resumed.
+    Half messages that ``expired`` were not decided in time; they are not delivered until they are resumed.
     """
 
     group: str
@@ -40,7 +40,7 @@ class UndecidedHalves:
 
 
 def pending(configuration: ProjectConfiguration) -> UndecidedHalves:
-    """Return the half messages of the project's group. Raises nothing: what goes wrong is the answer's ``error``."""
+    """Return the half messages of the project's group. Raises nothing: an error is in the answer's ``error``."""
     result = UndecidedHalves(configuration.group)
     if not configuration.nameserver:
         result.error = "the events of this project are carried in memory: there is no broker to ask"

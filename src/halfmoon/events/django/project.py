@@ -65,8 +65,9 @@ class ProjectEvents:
         return publisher
 
     def connect(self) -> None:
-        """Make the publisher, which connects in the background, in a process that serves: one that has loaded Django's entry for
-        WSGI or ASGI servers. What is wrong is said with the first request.
+        """Make the publisher, which connects in the background, in a process that serves.
+
+        A process serves if it has loaded Django's entry for WSGI or ASGI servers. Mistakes are reported with the first request.
 
         A command such as ``migrate`` does not serve, nor do tests, which would answer checks from a database of their own.
         """
@@ -75,7 +76,7 @@ class ProjectEvents:
                 self.publisher()
 
     def check(self, topic: str = "*", code: str = "*") -> Callable[[C], C]:
-        """As `Publisher.check`; the settings are not looked at yet."""
+        """Declare a check as `Publisher.check` does, without reading the settings yet."""
 
         def keep(function: C) -> C:
             with self._lock:
@@ -119,7 +120,7 @@ class OpenOnRequest:
         self._not_before_s = 0.0
 
     def request_started(self, **_: Any) -> None:
-        """A request begins."""
+        """Open the publisher with the first request."""
         if self._opened == (project._publisher, os.getpid()):
             return
         with self._lock:
@@ -140,6 +141,6 @@ class OpenOnRequest:
 
 
 def settings_changed(*, setting: str, **_: Any) -> None:
-    """Tests change settings: the publisher is made anew."""
+    """Forget the publisher when a test changes the settings: the next use makes a new one."""
     if setting == SETTING:
         project.forget()

@@ -1,4 +1,4 @@
-"""What is seen of one Django connection: the savepoints of its transaction, and how the transaction ends.
+"""Watch of one Django connection: the savepoints of its transaction, and how the transaction ends.
 
 Django tells of commits (`on_commit`) and of nothing else. What `transaction.atomic` does at its end it does by calling methods of
 the connection: ``commit``, ``rollback``, ``close``, ``savepoint_rollback`` and so on. A watched connection has these methods
@@ -35,19 +35,19 @@ class DjangoTransaction(LocalTransaction):
         """Whether the hooks before the commit were called."""
 
     def register(self, synchronization: Synchronization | None) -> None:
-        """As `LocalTransaction.register`. Django hears of it too, so that `captureOnCommitCallbacks` finds something to run."""
+        """Register as `LocalTransaction.register` does, and with Django, whose `captureOnCommitCallbacks` looks for callbacks."""
         super().register(synchronization)
         if self.connection.in_atomic_block:
             self.connection.on_commit(self.committed, robust=True)
 
     def before_commit(self) -> None:
-        """As `LocalTransaction.before_commit`, once."""
+        """Call the hooks as `LocalTransaction.before_commit` does, once."""
         if not self.asked:
             self.asked = True
             super().before_commit()
 
     def committed(self) -> None:
-        """Django says that it is committed."""
+        """End as committed: Django says so."""
         if self.watch.transaction is self:
             self.watch.end(Status.COMMITTED)
         else:
@@ -55,7 +55,7 @@ class DjangoTransaction(LocalTransaction):
 
 
 class TrackedConnection:
-    """Watches one connection. ``transaction`` is the one that runs; None when none was asked for."""
+    """Watch of one connection. ``transaction`` is the one that runs; None when none was asked for."""
 
     def __init__(self, connection: BaseDatabaseWrapper) -> None:
         self.connection = connection
@@ -77,14 +77,14 @@ class TrackedConnection:
         return self.transaction
 
     def end(self, status: Status) -> None:
-        """The transaction has ended; said again, it does nothing."""
+        """End the transaction; a second call does nothing."""
         transaction, self.transaction = self.transaction, None
         self._outcome = None
         if transaction is not None:
             transaction.end(status)
 
     def is_over(self) -> None:
-        """The connection is in no transaction any more: functions of `on_commit` run, or the end went by unseen."""
+        """End a transaction that the connection is not in any more: functions of `on_commit` run, or its end was not seen."""
         self.end(self._outcome or Status.UNKNOWN)
 
     # ------------------------------------------------------------ savepoints

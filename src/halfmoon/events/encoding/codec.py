@@ -48,7 +48,7 @@ class Codecs:
     JSON (the default) and msgpack take dicts with texts as names, lists, texts, finite numbers (ints of 64 bits), None,
     dataclasses, msgspec Structs, pydantic models, TypedDicts, and datetimes, UUIDs, Decimals and Enums as `msgspec` writes them;
     msgpack takes bytes and ints as names besides. Tuples and sets arrive as lists. Bytes travel as they are, and a text does with
-    content type ``text/plain``. What else is given is refused with the place inside the payload; nothing is lost silently.
+    content type ``text/plain``. Any other value is refused with the place inside the payload; nothing is lost silently.
 
     Declare before messages flow; after that it may be used by many threads.
     """
@@ -68,7 +68,8 @@ class Codecs:
     def add(self, content_type: str, encode: Callable[[Any], bytes], decode: Callable[[bytes], Any]) -> None:
         """Carry another content type, or carry one differently.
 
-        ``decode`` gets bytes that anybody may have sent: it must not build what they name. What either raises refuses the payload.
+        ``decode`` gets bytes that anybody may have sent: it must not build objects that they name. An error of either one refuses
+        the payload.
         """
         if len(self._codecs) >= CODECS_MAX:
             raise PayloadRefused(f"more than {CODECS_MAX} content types")

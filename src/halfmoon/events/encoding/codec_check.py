@@ -17,7 +17,7 @@ from uuid import UUID
 import msgspec
 
 DEPTH_MAX = 100
-"""Of lists and dicts inside each other. What contains itself is found by it."""
+"""Bound of the depth of lists and dicts, which also finds a value that contains itself."""
 
 INT_MIN, INT_MAX = -(2**63), 2**64 - 1
 """What 64 bits hold, signed or unsigned; other languages read no more."""
@@ -88,7 +88,7 @@ def _check(value: Any, walk: _Walk, depth: int) -> None:
 
 
 def _check_other(value: Any, walk: _Walk, depth: int) -> None:
-    """The kinds that are rarer than plain data."""
+    """Check the kinds that are rarer than plain data."""
     if isinstance(value, Enum):
         _check(value.value, walk, depth)
     elif isinstance(value, str | int | float):
@@ -183,7 +183,7 @@ def fields_of(value: Any) -> Iterable[tuple[str, Any]] | None:
 
 
 def is_model(value: Any) -> bool:
-    """Whether a value is a pydantic model."""
+    """Return whether a value is a pydantic model."""
     return hasattr(type(value), "__pydantic_validator__") and hasattr(value, "model_dump")
 
 

@@ -96,7 +96,7 @@ def event_of(stored: StoredMessage, codecs: Codecs, *, payload: Any = None) -> E
 
 
 def event_without_payload(stored: StoredMessage) -> Event:
-    """Return the event of a message without its payload. Never raises: what is not there is empty."""
+    """Return the event of a message without its payload. Never raises: a missing field is empty."""
     properties = stored.properties
     keys = stored.keys
     others = [key for key in keys if key != stored.msg_id]

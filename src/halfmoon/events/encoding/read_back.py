@@ -1,5 +1,4 @@
-"""Whether typed payloads come back as they were written: tries it with the first of each shape. Encodes and decodes by what it is
-given.
+"""Test that typed payloads come back as they were written, with the first payload of each shape.
 
 A class may write what it does not read: other names for its fields, fields that are left out, texts in place of secrets, fields of
 a subclass where the base class is declared. Consumers would refuse each such event, or get other values. An object that came back
@@ -85,7 +84,7 @@ def _compare_each(pairs: Iterable[tuple[str, Any, Any]]) -> None:
 
 
 def _stands_for(wrote: Any, read: Any) -> bool:
-    """Whether a value came back, or what its declaration makes of it: plain data where it says nothing of the class."""
+    """Return whether a value came back, or the value that its declaration makes of it: plain data where it names no class."""
     kind = type(wrote)
     if wrote == read or (type(read) is kind and not _compares(kind)):
         return True
@@ -95,7 +94,7 @@ def _stands_for(wrote: Any, read: Any) -> bool:
 
 
 def _compares(kind: type) -> bool:
-    """Whether objects of a class are equal by what they hold: of others nothing can be said."""
+    """Return whether objects of a class are equal by their fields; objects of other classes cannot be compared."""
     return any("__eq__" in vars(base) for base in kind.__mro__[:-1])
 
 

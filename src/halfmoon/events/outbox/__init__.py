@@ -1,4 +1,4 @@
-"""The outbox: events as rows of a table, written in the transaction that they tell of. How a row looks, and how it is written.
+"""Outbox: events as rows of a table, written in the transaction that they report. Here: the form of a row, and how it is written.
 
 A relay (`halfmoon.events.outbox.relay`) takes the rows from there and sends them. Runs no statement by itself.
 """
@@ -41,7 +41,7 @@ INSERT_AND_NOTIFY = f"{INSERT} RETURNING pg_notify('{CHANNEL}', '')"
 
 
 class Unreadable(Exception):
-    """A row whose message is not one that `pack` made. The text says what is wrong with it, and holds nothing of it."""
+    """Row whose message is not one that `pack` made. The text says why, and holds nothing of the message."""
 
 
 class _Packed(msgspec.Struct, array_like=True, frozen=True):

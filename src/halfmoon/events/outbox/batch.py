@@ -1,7 +1,7 @@
-"""Sends the rows of one claim: many at once, rows of one order key one after another. Touches no database.
+"""Sending of the rows of one claim: many at once, rows of one order key one after another. Touches no database.
 
-What stops a row is either its own (a message that is refused) or its way's: a name server or broker that cannot be reached, or a
-topic that is nowhere. Then the other rows of that topic are not tried, and the row is not to blame.
+A row fails either by itself (its message is refused) or by its way: a name server or broker cannot be reached, or no broker has the
+topic. In the second case the other rows of the topic are not tried, and the try does not count for the row.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _Told = tuple[int, SendResult | None, BaseException | None]
 
 
 class Batch:
-    """One claim's rows on their way. Run once, by one thread; afterwards each row is in one of the three lists.
+    """Rows of one claim while they are sent. Run once, by one thread; afterwards each row is in one of the three lists.
 
     ``sent``: the broker's id of the message, by the number of its row. ``failed``: with the error; a broker may have it all the
     same. ``unsent``: not tried. ``probed`` are topics whose way was closed: their rows go one after another, for the first that
@@ -96,11 +96,11 @@ class Batch:
             self._answered(row.seq, exc)
 
     def _tell(self, seq: int, result: SendResult | None, error: BaseException | None) -> None:
-        """Called on the transport's thread; only hands over."""
+        """Hand an answer over. Called on the transport's thread."""
         self._answers.put((seq, result, error))
 
     def _hear(self, until_s: float) -> None:
-        """Take in an answer; those that are overdue failed."""
+        """Take in an answer; rows whose answer is overdue failed."""
         left = until_s - time.monotonic()
         try:
             seq, result, error = self._answers.get(timeout=max(0.0, min(_LOOK_S, left)))
@@ -131,7 +131,7 @@ class Batch:
 
 
 def blames_the_way(error: BaseException) -> bool:
-    """Whether an error says nothing of the message: another message to that topic would have failed as well."""
+    """Return whether an error says nothing of the message: another message to that topic would have failed as well."""
     error = _cause(error)
     if isinstance(error, NetworkError | NotRunning | NoNameServer):
         return True
@@ -139,7 +139,7 @@ def blames_the_way(error: BaseException) -> bool:
 
 
 def is_final(error: BaseException) -> bool:
-    """Whether no further try of the row can succeed: its name, size or form is refused, or its topic may not be written to.
+    """Return whether no further try of the row can succeed: its name, size or form is refused, or its topic may not be written to.
 
     A broker that takes no messages at all is none of that: its operator closed it for a while.
     """
@@ -152,7 +152,7 @@ def is_final(error: BaseException) -> bool:
 
 
 def counts(error: BaseException, *, topic_is_up: bool) -> bool:
-    """Whether a failed try is one of the row's own. An outage is not: only a row that failed while others came through counts then.
+    """Return whether a failed try counts as one of the row's own. In an outage it counts only while other rows come through.
 
     A broker that has no better word than "system error" did answer: that counts.
     """
@@ -160,7 +160,7 @@ def counts(error: BaseException, *, topic_is_up: bool) -> bool:
 
 
 def _cause(error: BaseException) -> BaseException:
-    """The last refusal, of a send that was tried at several brokers."""
+    """Return the last refusal of a send that was tried at several brokers."""
     return error.cause if isinstance(error, SendFailed) and error.cause is not None else error
 
 
@@ -175,7 +175,7 @@ def _attempt(row: ClaimedRow) -> int:
 
 
 def _lanes(rows: Iterable[ClaimedRow], probed: Collection[str]) -> list[deque[ClaimedRow]]:
-    """Rows of one order key, or one probed topic, in one lane, each other one in its own; in the order of their first rows."""
+    """Return the rows in lanes: one for each order key or probed topic and for each other row, in the order of the first rows."""
     lanes: dict[int | str, deque[ClaimedRow]] = {}
     for row in rows:
         lanes.setdefault(row.topic if row.topic in probed else row.order_key or -row.seq, deque()).append(row)

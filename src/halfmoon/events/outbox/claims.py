@@ -1,6 +1,6 @@
-"""What a relay does with rows of the outbox: claim some, and settle what became of them. Statements only; waits for nothing.
+"""Claims of a relay on rows of the outbox: how rows are claimed, removed, given back and marked as failed. Waits for nothing.
 
-A row is free when nobody's claim on it runs and its time has come. A claim is a name and a time at which it ends by itself, so
+A row is free when no claim on it runs and its time has come. A claim is a name and a time at which it ends by itself, so
 that the rows of a relay that was killed become free. Times are those of the database's own clock, which all relays share; one that
 lies further ahead than any relay writes it is from a clock that was wrong, and does not count.
 
@@ -32,7 +32,7 @@ CLAIM_MAX_MS = 3_600_000
 WAIT_MAX_MS = 86_400_000
 """How long a claim lasts at most, and a row that failed waits."""
 CLAIM_SEEN_MAX_MS, WAIT_SEEN_MAX_MS = 2 * CLAIM_MAX_MS, 2 * WAIT_MAX_MS
-"""What lies further ahead does not count. Twice as far, for a clock that is set back a little while a relay works."""
+"""Times further ahead do not count. Twice as far, for a clock that is set back a little while a relay works."""
 
 CLAIMED = f"(claimed_until_ms > :now_ms AND claimed_until_ms - {CLAIM_SEEN_MAX_MS} <= :now_ms)"
 UNCLAIMED = f"(claimed_until_ms <= :now_ms OR claimed_until_ms - {CLAIM_SEEN_MAX_MS} > :now_ms)"
@@ -49,8 +49,10 @@ _VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)(-MariaDB)?")
 
 
 class ClaimedRow(NamedTuple):
-    """A claimed row, by the names of its columns. ``attempts`` counts its tries, this one included; ``error`` is the last one's,
-    empty for none."""
+    """Claimed row, by the names of its columns.
+
+    ``attempts`` counts its tries, this one included; ``error`` is that of the last one, empty for none.
+    """
 
     seq: int
     event_id: str
@@ -139,7 +141,7 @@ def _in_turn(rows: Rows, mine: Claim, count_max: int, bytes_max: int, without: S
 
 
 def _lock(rows: Rows) -> str:
-    """Return how a relay keeps others from rows that it is claiming: they skip them, or wait; SQLite has its one lock already."""
+    """Return the clause that locks rows while a relay claims them: others skip them, or wait. SQLite has its one lock already."""
     if rows.dialect == "sqlite":
         return ""
     skips = rows.dialect == "postgresql" or (rows.dialect == "mysql" and skips_locked(rows.all("SELECT VERSION()")[0][0]))
@@ -214,7 +216,7 @@ def release(rows: Rows, owner: str, unsent: Collection[int]) -> None:
 
 
 def fail(rows: Rows, owner: str, failed: Collection[Failure], now_ms: int) -> None:
-    """Write down why rows could not be sent, and when they are free again."""
+    """Note why rows could not be sent, and when they are free again."""
     for seq, error, wait_ms, counts in failed:
         next_ms = min(PARKED_MS, now_ms + wait_ms)
         rows.run(
@@ -225,7 +227,7 @@ def fail(rows: Rows, owner: str, failed: Collection[Failure], now_ms: int) -> No
 
 
 def chosen(event_ids: Collection[str] | None) -> list[tuple[str, Values]]:
-    """Return what narrows a condition down to each of these events, and its values; for None to nothing less than all."""
+    """Return the conditions that select each of these events, with their values; for None one that selects all."""
     return [("", {})] if event_ids is None else [("AND event_id = :id", {"id": event_id}) for event_id in dict.fromkeys(event_ids)]
 
 

@@ -1,4 +1,4 @@
-"""Wakes a relay when another process has committed rows, by notifications of PostgreSQL (LISTEN). Reads no row, decides nothing.
+"""Listener that wakes a relay when another process has committed rows, by notifications of PostgreSQL (LISTEN). Reads no row.
 
 Has a thread and a connection of its own. The relay polls in any case, so that nothing is lost where this does not work.
 """
@@ -32,7 +32,7 @@ log = logging.getLogger("halfmoon.events")
 
 
 class CommitListener:
-    """Calls ``wake()`` after commits, from its construction until `close`. ``name`` is the relay's, for the log."""
+    """Thread that calls ``wake()`` after commits, from its construction until `close`. ``name`` is the relay's, for the log."""
 
     def __init__(self, provider: Provider, wake: Callable[[], None], name: str) -> None:
         self._provider, self._wake, self._name = provider, wake, name
@@ -71,7 +71,7 @@ class CommitListener:
                         )
 
     def _hear(self, connection: ListeningConnection) -> None:
-        """Wake the relay until the end. Raises what the driver raises."""
+        """Wake the relay until the end. Raises the errors of the driver."""
         if int(connection.run(_QUESTION)[0][0]) != connection.backend_pid:
             raise CannotListen("the connection goes through a pooler such as PgBouncer: give the relay the address of the server")
         connection.run(_NAMED)

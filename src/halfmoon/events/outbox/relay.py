@@ -78,7 +78,7 @@ class RelaySettings:
     listen: bool = True
     """Whether PostgreSQL tells it of rows of other processes at once, on one more connection. It polls all the same."""
     batch_max: int = setting(200, low=1, high=1_000, why="Rows of one claim.")
-    batch_bytes_max: int = setting(16 << 20, low=1, high=1 << 30, why="Of their messages together: what a relay holds in memory.")
+    batch_bytes_max: int = setting(16 << 20, low=1, high=1 << 30, why="Of their messages together, which a relay holds in memory.")
     in_flight_max: int = setting(100, low=1, high=1_000, why="Messages under way to brokers at the same time.")
     timeout_ms: int = setting(3_000, low=100, high=60_000, why="Of one sending.")
     claim_ms: int = setting(60_000, low=CLAIM_MIN_MS, high=CLAIM_MAX_MS, why="How long a claim lasts, by the database's clock.")
@@ -86,7 +86,7 @@ class RelaySettings:
     retry_max_ms: int = setting(60_000, low=RETRY_MIN_MS, high=WAIT_MAX_MS, why="The longest that a row which failed waits.")
     attempts_max: int | None = setting(50, low=1, high=1_000_000, why="Tries of a row until it is parked as failed.")
     """50 take three quarters of an hour; None: it is never parked for their number. Tries for which no broker could be reached do
-    not count. What can never succeed is parked at once."""
+    not count. Rows that can never succeed are parked at once."""
     keep_sent: float | timedelta | None = None
     """How long events stay in the table ``halfmoon_sent`` after they were sent, in seconds or as a timedelta, so that they can be
     listed and sent again; None: not at all. The same for all relays of an outbox: each removes what is too old for it."""
@@ -118,12 +118,12 @@ class RelaySettings:
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        """The tables that a relay needs."""
+        """Tables that a relay needs."""
         return (OUTBOX, SENT) if self.keep_sent is not None else (OUTBOX,)
 
 
 class RelayFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """What a relay has done since its start. ``failed`` counts tries, ``parked`` rows that are not tried any more.
+    """Counters of a relay since its start. ``failed`` counts tries, ``parked`` rows that are not tried any more.
 
     ``in_hand`` rows are claimed now; ``closed`` are topics whose way is closed, each with the error; ``error`` is what the
     database said when it failed last and has not worked since.
@@ -192,7 +192,7 @@ class Relay:
     def close(self, flush_ms: int = 3_000) -> bool:
         """Send what is there for at most so long, then end; returns whether it ended in time. Closing again does nothing.
 
-        What is left stays in the table, for another relay. Waits for what is under way at most as long as a send takes besides.
+        Rows that are left stay in the table, for another relay. Waits for sends under way as long as a send may take besides.
         """
         with self._lock:
             if self._close_at_s == inf:
@@ -375,7 +375,7 @@ class Relay:
 
 
 def _nothing_to_do(share: Share) -> bool:
-    """Whether a database that has one lock for writing need not be asked for it."""
+    """Return whether a database with a single lock for writing need not be asked for it."""
     if share.dialect != "sqlite":
         return False
     with share.fresh() as rows:

@@ -68,14 +68,14 @@ def listed(provider: Provider, *, others: bool = False) -> list[str]:
 
 
 class Share:
-    """One relay's part of the outbox of one schema: the batch that it has sent and not yet noted there, and when it looks again."""
+    """Relay's part of the outbox of one schema: the batch that it has sent and not yet noted there, and when it looks again."""
 
     def __init__(self, provider: Provider, schema: str) -> None:
         self._provider, self.schema = provider, schema
         self.backoff = Backoff(REST_MIN_S, REST_MAX_S)
         self.batch: Batch | None = None
         self.failed: list[Failure] = []
-        """What becomes of the rows of the batch that could not be sent."""
+        """Failures of the rows of the batch that could not be sent."""
         self.keeps = False
         """Whether the table of kept events was found: without it nothing is sent."""
         self.retry_at_s = self.look_at_s = self.clean_at_s = 0.0
@@ -83,18 +83,18 @@ class Share:
 
     @property
     def dialect(self) -> str:
-        """The database's."""
+        """Dialect of the database."""
         return self._provider.dialect
 
     @contextmanager
     def fresh(self, *, lock_wait_ms: int | None = 1_000) -> Iterator[Rows]:
-        """As `Provider.fresh`, for this schema."""
+        """Return a block as `Provider.fresh` does, for this schema."""
         with self._provider.fresh(lock_wait_ms=lock_wait_ms) as rows:
             yield SchemaRows(rows, self.schema)
 
 
 class Shares:
-    """The shares of a relay: of the schemas that were named, or of every one that there is at the time."""
+    """Shares of a relay: of the schemas that were named, or of every schema that there is at the time."""
 
     def __init__(self, provider: Provider, schemas: str | Collection[str] | None) -> None:
         self._provider, self._named = provider, checked(schemas)
@@ -108,7 +108,7 @@ class Shares:
         self._lock = threading.Lock()
 
     def all(self) -> list[Share]:
-        """Return them, without those of schemas that are gone. Raises what `listed` raises."""
+        """Return the shares of the schemas that exist now. Raises the errors of `listed`."""
         with self._lock:
             now_s = time.monotonic()
             if self._named is None and now_s >= self._list_at_s:
@@ -119,7 +119,7 @@ class Shares:
 
     @property
     def known(self) -> list[Share]:
-        """Those of the last look."""
+        """Shares of the last look."""
         return list(self._by_schema.values())
 
     def _served(self, found: list[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Events that a relay has sent and that are kept for a while: how they are kept, a list, and sending them again. Sends nothing.
+"""Sent events that are kept for a while: how they are kept, a list, and how they return to the outbox. Sends nothing.
 
 They lie in a table of their own, so that claims and figures of the outbox neither see nor pass them.
 """

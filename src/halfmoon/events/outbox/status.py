@@ -1,4 +1,4 @@
-"""What operators see of an outbox and do to it: figures, a list, another try, an end. Sends nothing."""
+"""Outbox as operators see and change it: figures, a list, another try, an end. Sends nothing."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ tried yet."""
 
 
 class OutboxFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """What an outbox holds: rows by state, all but the failed ones together, and the age of the oldest of these in ms."""
+    """Figures of an outbox: rows by state, all but the failed ones together, and the age of the oldest of these in ms."""
 
     backlog: int
     oldest_age_ms: int
@@ -42,7 +42,7 @@ class OutboxFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OutboxEntry(msgspec.Struct, frozen=True):
-    """One row. ``next_ms``: when it is tried again, 0 for at once or never; ``error``: of the last try, empty for none."""
+    """Row of an outbox. ``next_ms``: when it is tried again, 0 for at once or never; ``error``: of the last try, empty for none."""
 
     seq: int
     event_id: str
@@ -77,7 +77,7 @@ def backlog(provider: Database) -> OutboxFigures:
 
 
 def total(found: Collection[OutboxFigures]) -> OutboxFigures:
-    """Return what several outboxes hold together."""
+    """Return the figures of several outboxes together."""
     sums = {name: sum(getattr(one, name) for one in found) for name in OutboxFigures.__struct_fields__}
     return OutboxFigures(**{**sums, "oldest_age_ms": max((one.oldest_age_ms for one in found), default=0)})
 

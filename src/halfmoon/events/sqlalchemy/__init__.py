@@ -102,7 +102,7 @@ def begin(engine: Engine) -> AbstractContextManager[Connection]:
 
 
 def begin_async(engine: AsyncEngine) -> AbstractAsyncContextManager[AsyncConnection]:
-    """As `begin`, for an AsyncEngine."""
+    """Return a block as `begin` does, for an AsyncEngine."""
     return _of_engine(engine).begin_async(engine)
 
 

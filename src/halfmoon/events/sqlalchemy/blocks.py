@@ -1,4 +1,4 @@
-"""Transactions of SQLAlchemy that have something to commit, whoever's sessions and engines they are of: for `other_blocks`."""
+"""Transactions of any session or engine of SQLAlchemy that have something to commit: for `other_blocks`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BLOCKS_MAX = 100
 
 _FLUSHED = "halfmoon_flushed"
 _Noted = tuple["weakref.ref[SessionTransaction | Connection]", Any]
-"""What began in a context, and the asyncio task in which it did."""
+"""Transaction that began in a context, and the asyncio task in which it did."""
 
 _noted: ContextVar[tuple[_Noted, ...]] = ContextVar("halfmoon_sqlalchemy_blocks", default=())
 
@@ -62,7 +62,7 @@ def _ended(begun: SessionTransaction | Connection) -> bool:
 
 
 def _name(begun: SessionTransaction | Connection) -> str:
-    """Return what a transaction is called; empty where it has ended, or nothing says that it has something to commit."""
+    """Return the name of a transaction; empty where it has ended, or nothing says that it has something to commit."""
     if isinstance(begun, Connection):
         in_block = getattr(begun, "_trans_context_manager", None) is not None  # `with engine.begin():`; a statement sets none
         return f"begin() of the engine {begun.engine.url!r}" if in_block and begun.in_transaction() else ""

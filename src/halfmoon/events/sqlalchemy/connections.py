@@ -87,7 +87,7 @@ class ConnectionProvider(SessionProvider):
 
     @asynccontextmanager
     async def begin_async(self, engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
-        """As `begin`, for an AsyncEngine over this engine."""
+        """Open a transaction as `begin` does, for an AsyncEngine over this engine."""
         async with engine.connect() as connection:
             session = await greenlet_spawn(self._started, connection.sync_connection)
             try:

@@ -1,4 +1,4 @@
-"""Which engine has the tables of events: the one that is stated, or the only one that the sessions have. Opens nothing.
+"""Engine of the tables of events: the one that is stated, or the only one that the sessions have. Opens nothing.
 
 Token rows are written there, in the session's own transaction, and checks ask there. Two databases would make every answer wrong.
 """
@@ -22,7 +22,7 @@ REMEDY = "say which engine has the tables of events: Publisher(…, session=Sess
 
 
 def engine_of(bind: Any) -> Engine | None:
-    """Return the engine behind what a session is bound to: an engine or a connection, blocking or async."""
+    """Return the engine of a session's bind, which is an engine or a connection, blocking or async."""
     bind = getattr(bind, "sync_engine", None) or getattr(bind, "sync_connection", None) or bind
     engine = getattr(bind, "engine", None)
     return engine if isinstance(engine, Engine) else None
@@ -57,7 +57,7 @@ def refuse_another(asked: Engine | None, session: Session, connected: Iterable[E
 
 
 class CommitWatch:
-    """What was seen of a commit at one connection: enough for plain events, and never what decides a half message."""
+    """Observations of a commit at one connection: enough for plain events; they never decide a half message."""
 
     def __init__(self, connection: Connection) -> None:
         self.engine = connection.engine

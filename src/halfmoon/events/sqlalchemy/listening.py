@@ -63,16 +63,16 @@ class _Asyncpg(ListeningConnection):
 
     @property
     def backend_pid(self) -> int:
-        """As `ListeningConnection.backend_pid`."""
+        """Number of the server's process; see `ListeningConnection.backend_pid`."""
         return int(self.driver.get_server_pid())
 
     def take(self) -> None:
-        """As `ListeningConnection.take`."""
+        """Raise ConnectionError if the connection was closed; asyncpg takes notifications in by itself."""
         if self.driver.is_closed():
             raise ConnectionError("the connection was closed")
 
     def listen(self, channel: str, nudge: Callable[[], None]) -> None:
-        """As `ListeningConnection.listen`."""
+        """Listen to a channel by calls of ``nudge``; see `ListeningConnection.listen`."""
 
         def added() -> None:
             self.driver.add_termination_listener(lambda *_: nudge())

@@ -39,23 +39,34 @@ _BLOCKING = "this transaction is one of an event loop: use `await publish_async(
 class ConnectionRows:
     """`Rows` in the transaction of a connection. ``get`` returns it, at each statement; ``on_loop``: it is one of an event loop.
 
-    ``schema`` is that of the tables, unless the connection's ``schema_translate_map`` has another in its place.
+    ``schema`` is that of the tables, unless the connection's ``schema_translate_map`` has another in its place. ``call`` calls a
+    function where the connection lives.
     """
 
-    def __init__(self, get: Callable[[], Connection], dialect: str, schema: str = "", *, on_loop: bool = False) -> None:
-        self._get = get
+    def __init__(
+        self,
+        get: Callable[[], Connection],
+        dialect: str,
+        schema: str = "",
+        *,
+        on_loop: bool = False,
+        call: Callable[[Callable[[], Any]], Any] = lambda function: function(),
+    ) -> None:
+        self._get, self._call = get, call
         self.dialect, self._schema = dialect, schema
         self._on_loop = on_loop
 
     def run(self, statement: str, values: Values | None = None) -> int:
         """Run a statement and return the number of rows it touched; 0 for one that touches none."""
         with mapped(statement):
-            return max(0, self._execute(statement, values).rowcount)
+            count: int = self._call(lambda: self._execute(statement, values).rowcount)
+            return max(0, count)
 
     def all(self, statement: str, values: Values | None = None) -> Sequence[Sequence[Any]]:
         """Run a query and return its rows."""
         with mapped(statement):
-            return [tuple(row) for row in self._execute(statement, values)]
+            rows: list[tuple[Any, ...]] = self._call(lambda: [tuple(row) for row in self._execute(statement, values)])
+            return rows
 
     def _execute(self, statement: str, values: Values | None) -> CursorResult[Any]:
         if self._on_loop and not in_greenlet():
@@ -168,7 +179,7 @@ class Fresh:
         with mapped():
             connection = self._call(self._connect, lock_wait_ms)
         try:
-            yield _Called(ConnectionRows(lambda: connection, dialect_of(self._engine), self._schema()), self._call)
+            yield ConnectionRows(lambda: connection, dialect_of(self._engine), self._schema(), call=self._call)
             with mapped():
                 self._call(connection.commit)
         finally:
@@ -222,23 +233,6 @@ class OuterTransaction:
             raise Busy("a transaction of a test stands in for the database, and is in use")
         with mapped(), self.connection.begin_nested():
             yield rows
-
-
-class _Called:
-    """`Rows` whose statements run where the engine's connections live."""
-
-    def __init__(self, rows: ConnectionRows, call: Callable[..., Any]) -> None:
-        self._rows = rows
-        self._call = call
-        self.dialect = rows.dialect
-
-    def run(self, statement: str, values: Values | None = None) -> int:
-        count: int = self._call(self._rows.run, statement, values)
-        return count
-
-    def all(self, statement: str, values: Values | None = None) -> Sequence[Sequence[Any]]:
-        rows: Sequence[Sequence[Any]] = self._call(self._rows.all, statement, values)
-        return rows
 
 
 def _close(connection: Connection) -> None:

@@ -1,4 +1,4 @@
-"""Sees a class's sessions being opened and closed: SQLAlchemy tells of neither, only of transactions."""
+"""Openings and closings of the sessions of a class: SQLAlchemy has hooks for transactions only."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _UNUSED = "halfmoon_unused"
 
 
 def kept_with(session: Session) -> dict[Any, Any]:
-    """Return what is kept with one session. Its ``info`` would not do: several sessions may share that."""
+    """Return the dict that is kept with one session. Its ``info`` would not do: several sessions may share that."""
     kept: dict[Any, Any] = vars(session).setdefault("_halfmoon_kept", {})
     return kept
 
@@ -39,7 +39,7 @@ def note_openings(session_class: type[Session]) -> None:
 
 
 def mark_used(session: Session) -> None:
-    """A session has a transaction, or is closed: from now on its transactions say what belongs to it."""
+    """Note that a session has a transaction, or is closed: from now on its transactions say which events belong to it."""
     if isinstance(unused := kept_with(session).get(_UNUSED), UnusedSession):
         unused.used = True
 

@@ -1,9 +1,9 @@
-"""The transactions of a sessionmaker's sessions, bound to their contexts and told of their ends. Made by `sqlalchemy.provider`.
+"""Transactions of a sessionmaker's sessions: bound to their contexts, and ended. Made by `sqlalchemy.provider`.
 
 A transaction is active where it began and wherever its session is used: in the task or thread whose code adds, flushes or executes.
-A session that had no statement yet counts where it was opened, if only one can be meant. `session=` names any. What a hook raises
-never reaches who commits; only `before_commit` may refuse. Sessions are held weakly: one that is dropped without an end gives its
-connection back, and counts as rolled back.
+A session that had no statement yet counts where it was opened, if only one can be meant. `session=` names any. An error of a hook
+never reaches the code that commits; only `before_commit` may refuse. Sessions are held weakly: one that is dropped without an end
+gives its connection back, and counts as rolled back.
 """
 
 from __future__ import annotations
@@ -63,23 +63,23 @@ class _Root:
         """Whether it was begun by a publish, before a statement."""
 
     def goes_on(self) -> bool:
-        """Whether a transaction that it is in has not ended with it: it is somebody else's, who may still commit."""
+        """Return whether the transaction around it goes on: it is somebody else's, who may still commit."""
         return any(commit.goes_on() for commit in self.commits)
 
     def counts(self) -> bool:
-        """Whether it was begun explicitly, or has something to commit."""
+        """Return whether it was begun explicitly, or has something to commit."""
         session = self.session()
         wrote = self.reads is False or (self.reads is None and bool(self.commits))  # its connection was asked for
         return self.explicit or wrote or (session is not None and bool(session.new or session.dirty or session.deleted))
 
     def status(self) -> Status:
-        """How it ended, as far as its session tells: that decides plain events, and no half message."""
+        """Return how it ended, as far as its session tells: that decides plain events, and no half message."""
         unknown = self.goes_on() and not self.in_test
         return Status.UNKNOWN if unknown else engines.status_of(self.commits, returned=self.returned)
 
 
 def _logging_errors(hook: Callable[P, None]) -> Callable[P, None]:
-    """Log what a hook raises: nothing of ours may reach the user's transaction."""
+    """Log the errors of a hook: nothing of ours may reach the user's transaction."""
 
     @wraps(hook)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -122,7 +122,7 @@ class SessionProvider(DatabaseProvider):
 
     @property
     def dialect(self) -> str:
-        """The dialect of its engine; empty before one is known."""
+        """Dialect of its engine; empty before one is known."""
         engine = self._engine()
         return dialect_of(engine) if engine is not None else ""
 
@@ -147,7 +147,7 @@ class SessionProvider(DatabaseProvider):
     )
 
     def rows(self, transaction: LocalTransaction) -> Rows:
-        """Return what runs statements in the session's own transaction; nothing is flushed by it."""
+        """Return the `Rows` of the session's own transaction; they flush nothing."""
         session = _root(transaction).session()
         if session is None or not self._runs(transaction):
             raise TransactionEnded("the session's transaction has ended: publish inside one")
@@ -162,12 +162,12 @@ class SessionProvider(DatabaseProvider):
         return await_only if "sqlalchemy.ext.asyncio" in sys.modules and in_greenlet() else None
 
     def standing_in(self, transaction: LocalTransaction) -> Rows | None:
-        """Return what reads in the transaction of `as_committed`; None elsewhere."""
+        """Return `Rows` in the transaction of `as_committed`; None elsewhere."""
         return self._outer.rows() if self._outer is not None and _root(transaction).in_test else None
 
     @contextmanager
     def as_committed(self, connection: Connection) -> Iterator[None]:
-        """See `halfmoon.events.sqlalchemy.testing.as_committed`."""
+        """Open a block for a test; see `halfmoon.events.sqlalchemy.testing.as_committed`."""
         if self._outer is not None:
             raise UsageError("a transaction stands in for the database of these sessions already: leave its block first")
         self._outer = OuterTransaction(connection)

@@ -1,4 +1,4 @@
-"""For tests whose sessions join an outer transaction, which is rolled back: what they commit into it counts as committed."""
+"""Support for tests whose sessions join an outer transaction, which is rolled back: commits into it count as committed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["as_committed"]
 
 
 def as_committed(session: Any, connection: Connection | AsyncConnection) -> AbstractContextManager[None]:
-    """Return a block in which what sessions commit into the transaction of a connection counts as committed.
+    """Return a block in which commits of sessions into the transaction of a connection count as committed.
 
     ::
 

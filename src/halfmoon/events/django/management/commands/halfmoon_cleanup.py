@@ -1,4 +1,4 @@
-"""``manage.py halfmoon_cleanup``: removes rows that are not needed any more."""
+"""Command ``manage.py halfmoon_cleanup``: removes rows that are not needed any more."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ DAYS = tokens.KEEP_MS // 1000 // DAY_S
 
 
 class Command(BaseCommand):
-    """Removes old tokens and ids of consumed events, in small steps. Publishers and consumers do so by themselves, hourly."""
+    """Removal of old tokens and ids of consumed events, in small steps. Publishers and consumers do so by themselves, hourly."""
 
     help = f"Remove tokens and ids of consumed events that are older than {DAYS} days."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """What is old."""
+        """Add the option for the age."""
         parser.add_argument("--days", type=int, default=DAYS, help=f"days to keep; default and minimum: {DAYS}")
 
     def handle(self, *args: Any, **options: Any) -> None:

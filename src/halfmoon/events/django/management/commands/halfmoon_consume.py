@@ -1,4 +1,4 @@
-"""``manage.py halfmoon_consume``: runs the project's consumers."""
+"""Command ``manage.py halfmoon_consume``: runs the project's consumers."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from halfmoon.events.django.project import project
 
 
 class Command(BaseCommand):
-    """Runs the consumers until SIGTERM or Ctrl-C; what is in hand is finished. It answers brokers' checks meanwhile, too."""
+    """Run of the consumers until SIGTERM or Ctrl-C; functions that run are finished. It answers brokers' checks, too."""
 
     help = "Run the consumers of HALFMOON['CONSUMERS'] until SIGTERM or Ctrl-C."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """The modules, in place of those of the settings."""
+        """Add the modules, in place of those of the settings."""
         parser.add_argument("modules", nargs="*", help="modules with @on functions, instead of those in the settings")
 
     def handle(self, *args: Any, **options: Any) -> None:

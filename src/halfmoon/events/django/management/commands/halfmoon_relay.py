@@ -1,4 +1,4 @@
-"""``manage.py halfmoon_relay``: sends the events of the project's outbox."""
+"""Command ``manage.py halfmoon_relay``: sends the events of the project's outbox."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ LOOK_S = 0.2
 
 
 class Command(BaseCommand):
-    """Sends what the outbox holds until SIGTERM or Ctrl-C; what is in hand is finished. Several may run side by side."""
+    """Relay of the outbox until SIGTERM or Ctrl-C; the batch in hand is finished. Several may run side by side."""
 
     help = "Send the events of the outbox until SIGTERM or Ctrl-C."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """How it runs."""
+        """Add the options of the relay."""
         parser.add_argument("--until-empty", action="store_true", help="exit when the outbox is empty")
         parser.add_argument("--poll-ms", type=int, default=None, help="how often to look for rows, ms; default: see HALFMOON")
         parser.add_argument(

@@ -1,4 +1,4 @@
-"""``manage.py halfmoon_status``: what waits, and what failed."""
+"""Command ``manage.py halfmoon_status``: shows waiting and failed events."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from halfmoon.events.tables import CONSUMED, TOKENS
 
 
 class Command(BaseCommand):
-    """Shows the tables of events and the half messages that wait.
+    """Report of the tables of events and the half messages that wait.
 
     Exit code 1 when events failed or half messages expired, or when the brokers do not answer.
     """
@@ -28,7 +28,7 @@ class Command(BaseCommand):
     help = "Show what waits and what failed: outbox, half messages, tokens. Exit code 1 for something to look at."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """How it is written."""
+        """Add the option for JSON."""
         parser.add_argument("--json", action="store_true", help="write one JSON object")
 
     def handle(self, *args: Any, **options: Any) -> None:
