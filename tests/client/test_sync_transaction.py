@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import threading
 
 import pytest
 
 from halfmoon import (
-    AsyncHalf,
     AsyncTransactionProducer,
-    Half,
     LocalTransactionState,
     Message,
     TransactionProducer,
@@ -19,9 +16,8 @@ from halfmoon import (
     UsageError,
 )
 from halfmoon.errors import SettingError
-from halfmoon.wire.headers.send import SendMessageV2
 from tests.client.scripted import Scripted
-from tests.client.transacting import COMMIT, ROLLBACK, UNKNOWN, Shop, ends, half_stored
+from tests.client.transacting import COMMIT, ROLLBACK, Shop
 from tests.client.transacting_faces import blocking, told
 
 ORDER = Message("orders", b"paid")
@@ -49,26 +45,6 @@ def test_the_blocking_call_runs_the_local_transaction_in_the_callers_thread():
         blocking(Scripted(), check=None).send_in_transaction(ORDER)
     with pytest.raises(UsageError, match=r"^tranExecutor is null$"):
         blocking(Scripted()).send_in_transaction(ORDER)
-
-
-@pytest.mark.mission("000-14", "000-16", "000-17")
-def test_the_blocking_call_maps_what_comes_of_it_as_the_core_does():
-    script, error = Scripted(), ValueError("x")
-    producer = blocking(script, listener=Shop(error))
-
-    raised = producer.send_in_transaction(ORDER)
-    silent = producer.send_in_transaction(ORDER, executor=lambda message, arg: None)
-    script.on(SendMessageV2, half_stored(10))
-    late = producer.send_in_transaction(ORDER)
-
-    assert (raised.local_state, raised.local_error) == (UNKNOWN, error)
-    assert silent.local_state is UNKNOWN
-    assert late.local_state is ROLLBACK
-    assert [(end.request.commit_or_rollback, end.remark) for end in ends(script)] == [
-        (0, "executeLocalTransactionBranch exception: ValueError: x"),
-        (0, None),
-        (12, None),
-    ]
 
 
 @pytest.mark.mission("000-36")
@@ -155,18 +131,6 @@ def test_a_group_is_needed_because_brokers_ask_by_it():
     for group in ("", "DEFAULT_PRODUCER"):
         with pytest.raises(UsageError):
             TransactionProducer(group=group, nameserver="127.0.0.1:9876")
-
-
-@pytest.mark.parametrize(("blocking_cls", "asyncio_cls"), [(TransactionProducer, AsyncTransactionProducer), (Half, AsyncHalf)])
-def test_the_blocking_twin_has_the_same_methods_and_parameters(blocking_cls, asyncio_cls):
-    names = [name for name, value in vars(asyncio_cls).items() if not name.startswith("_") and callable(value)]
-
-    assert names
-    for name in names:
-        here, there = getattr(blocking_cls, name), getattr(asyncio_cls, name)
-        assert inspect.signature(here).parameters.keys() == inspect.signature(there).parameters.keys()
-        assert here.__doc__
-        assert not inspect.iscoroutinefunction(here)
 
 
 def test_states_have_the_numbers_of_the_wire():

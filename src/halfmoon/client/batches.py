@@ -5,13 +5,11 @@ Written by hand. Who asks what and when is the caller's (`halfmoon.wire.headers.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from halfmoon.client.anonymous import AnonymousClient, of_process
-from halfmoon.client.blocking import Blocking
+from halfmoon.client.blocking import Blocking, blocking
 from halfmoon.client.core.produce.batches import Attempts, BatchesCore, BatchName, BatchSettings, DecideResult, PrepareResult
 from halfmoon.client.settings import settings_of
 from halfmoon.model import MessageQueue
@@ -58,15 +56,10 @@ class BatchTransactions(Blocking):
     def __init__(self, settings: BatchSettings | None = None, **values: Any) -> None:
         loop = background()
         super().__init__(loop.plain(AnonymousClient, settings or settings_of(BatchSettings, values)), loop)
-        self._core = BatchesCore(self._client.instance, self._client.settings)
+        self.core = BatchesCore(self._client.instance, self._client.settings)
 
-    def queues(self, topic: str) -> list[MessageQueue]:
-        """Return the queues that messages of a topic may go to, sorted. Raises NoRoute."""
-        return self.run(self._core.queues(topic))
-
-    def births(self, topic: str) -> list[int]:
-        """Return when a topic was created, ms since the epoch, at each broker that takes its messages and says so; sorted."""
-        return self.run(self._core.births(topic))
+    queues = blocking(BatchesCore.queues)
+    births = blocking(BatchesCore.births)
 
     def prepare(
         self, batch: tuple[str, int], attempt: str, partition: int, queue: MessageQueue, first_seq: int, count: int, body: bytes,
@@ -78,31 +71,14 @@ class BatchTransactions(Blocking):
         attempt for this queue before them. Pieces are published in the order of (partition, first_seq). ``sys_flag`` says how the
         bodies are compressed (`halfmoon.wire.codes`).
         """
-        operation = self._core.prepare(batch, attempt, partition, queue, first_seq, count, body, sys_flag=sys_flag)
-        return self._loop.submit(lambda: asyncio.ensure_future(self._client.run(operation)))
+        operation = self.core.prepare(batch, attempt, partition, queue, first_seq, count, body, sys_flag=sys_flag)
+        return self.submit(operation)
 
-    def vote(self, batch: tuple[str, int], broker: str, coordinator: str, attempts: Attempts) -> str | None:
-        """Ask a broker whether it holds attempts whole, on its device; it keeps them then. Return None, or why not."""
-        return self.run(self._core.vote(batch, broker, coordinator, attempts))
-
-    def decide(self, batch: tuple[str, int], coordinator: str, parts: Mapping[str, Attempts], digest: str = "") -> DecideResult:
-        """Decide which attempts a batch is made of, or learn what was decided before: the first decision holds.
-
-        ``digest`` tells the content, up to 128 characters, and comes back with a decision that was made before.
-        """
-        return self.run(self._core.decide(batch, coordinator, parts, digest))
-
-    def apply(self, batch: tuple[str, int], broker: str, coordinator: str, attempts: Attempts) -> None:
-        """Ask a broker to publish its part of a decision; return once all of it is visible and on its device."""
-        self.run(self._core.apply(batch, broker, coordinator, attempts))
-
-    def resolve(self, batch: tuple[str, int], coordinator: str, attempt: str) -> str:
-        """Ask the coordinator for the outcome of an attempt: COMMIT, ABORT or UNDECIDED. Changes nothing."""
-        return self.run(self._core.resolve(batch, coordinator, attempt))
-
-    def abort(self, batch: tuple[str, int], broker: str, attempts: Attempts) -> int:
-        """Tell a broker that attempts will not be decided: a hint, ignored once they are. Return how many it dropped at once."""
-        return self.run(self._core.abort(batch, broker, attempts))
+    vote = blocking(BatchesCore.vote)
+    decide = blocking(BatchesCore.decide)
+    apply = blocking(BatchesCore.apply)
+    resolve = blocking(BatchesCore.resolve)
+    abort = blocking(BatchesCore.abort)
 
 
 def batch_transactions(**values: Any) -> BatchTransactions:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, Self, TypeVar
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from halfmoon.client.lifecycle import Client
 from halfmoon.effects import Op
@@ -13,6 +15,7 @@ from halfmoon.runtime.connections.blocking_connections import BlockingConnection
 from halfmoon.runtime.drivers.blocking_driver import BlockingDriver
 from halfmoon.runtime.drivers.threads import BackgroundLoop
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 _closings: set[asyncio.Task[None]] = set()
@@ -63,6 +66,10 @@ class Blocking:
         """
         return self._loop.call(self._client.run(operation))
 
+    def submit(self, operation: Op[T]) -> Future[T]:
+        """Begin an operation on the event loop of blocking clients and return at once; the future gives its result."""
+        return self._loop.submit(lambda: self._client.submit(operation))
+
     def close_soon(self) -> None:
         """Close without waiting, from any thread, also from a finalizer: takes no lock. Sends that are under way fail."""
         if self._loop.pid == os.getpid():
@@ -81,6 +88,17 @@ class Blocking:
         self.close()
 
 
+def blocking(operation: Callable[Concatenate[Any, P], Op[T]]) -> Callable[Concatenate[Any, P], T]:
+    """Return a method of a blocking client that runs an operation of its ``core``, with the operation's name and docstring."""
+
+    @wraps(operation)
+    def method(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        result: T = self.run(operation(self.core, *args, **kwargs))
+        return result
+
+    return method
+
+
 class BlockingSender(Blocking):
     """A client whose operations run in the thread that asks, as far as they go there: the user's code among them does."""
 
@@ -91,7 +109,8 @@ class BlockingSender(Blocking):
         in a forked child, and what the operation raises.
         """
         self._client.running()
-        return self.conclude(operation)
+        assert self._driver is not None
+        return self._driver.run(operation)
 
     def conclude(self, operation: Op[T]) -> T:
         """Run an operation as `run`, also when the client is closed meanwhile: what it asks for fails then."""
@@ -102,7 +121,3 @@ class BlockingSender(Blocking):
         """Run an operation as `conclude` as far as it goes without waiting for anything, and the rest beside everything else."""
         assert self._driver is not None
         self._driver.post(operation)
-
-    def submit(self, operation: Op[T]) -> Future[T]:
-        """Begin an operation on the event loop of blocking clients and return at once; the future gives its result."""
-        return self._loop.submit(lambda: asyncio.ensure_future(self._client.run(operation)))

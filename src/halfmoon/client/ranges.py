@@ -91,7 +91,7 @@ class Ranges(Blocking):
     def __init__(self, settings: RangeSettings | None = None, **values: Any) -> None:
         loop: BackgroundLoop = background()
         super().__init__(loop.plain(AnonymousClient, settings or settings_of(RangeSettings, values)), loop)
-        self._core = RangesCore(self._client.instance, self._client.settings)
+        self.core = RangesCore(self._client.instance, self._client.settings)
         client = self._client
         self.links = BlockingConnections(
             serialization=client.serialization, signs=client.signs, tls=client.tls, connections_max=CONNECTIONS_MAX, ahead_bytes=0
@@ -107,15 +107,15 @@ class Ranges(Blocking):
 
     def topics(self) -> list[str]:
         """Return the names of all topics that the name servers know, those of the protocol and of brokers that left included."""
-        return self.run(self._core.topics())
+        return self.run(self.core.topics())
 
     def own_topics(self) -> list[str]:
         """Return the names of the topics that clusters and brokers have for themselves."""
-        return self.run(self._core.own_topics())
+        return self.run(self.core.own_topics())
 
     def queues(self, topic: str) -> list[MessageQueue]:
         """Return the readable queues of a topic, from a fresh route. Raises NoRoute where there is none (any more)."""
-        return self.run(self._core.queues(topic))
+        return self.run(self.core.queues(topic))
 
     def bounds(self, topic: str, *, partial: bool = False) -> QueueEnds:
         """Return (broker name, queue id) → (offset of the oldest message, offset behind the newest that readers may see).
@@ -123,26 +123,26 @@ class Ranges(Blocking):
         One request a broker, side by side. Raises NoRoute, NetworkError, BrokerError. An answer has all brokers that our name
         servers know to hold the topic, or there is none; ``partial``: brokers that left are left out, and `absent` names them.
         """
-        return self.run(self._core.bounds(topic, partial=partial))
+        return self.run(self.core.bounds(topic, partial=partial))
 
     def absent(self, topic: str) -> tuple[str, ...]:
         """Return the brokers that left with queues of a topic, as of the last `bounds`. Sends no request.
 
         Our name servers know them from when they were started; others know none.
         """
-        route = self._core.routes.known(self._core.wire(topic))
+        route = self.core.routes.known(self.core.wire(topic))
         return () if route is None else route.absent
 
     def end_of(self, topic: str, broker: str, queue: int) -> int:
         """Return the offset behind the newest message of a queue, also of one that is not read any more."""
-        return self.run(self._core.single(topic, broker, queue))[1]
+        return self.run(self.core.single(topic, broker, queue))[1]
 
     def written_end(self, topic: str, broker: str, queue: int) -> int | None:
         """Return the offset behind the newest message of a queue, read or not, as of the last `bounds`. Sends no request.
 
         None: nothing is written to it.
         """
-        return self._core.written.get((self._core.wire(topic), broker), {}).get(queue)
+        return self.core.written.get((self.core.wire(topic), broker), {}).get(queue)
 
     def births(self, topic: str) -> dict[str, int]:
         """Return when a topic was created at each broker, ms since the epoch, as of the last `bounds`. Sends no request.
@@ -150,15 +150,15 @@ class Ranges(Blocking):
         A topic that is deleted and made again has another birth. Brokers that are not ours tell none, nor do ours of topics that
         another broker made.
         """
-        wire = self._core.wire(topic)
-        return {broker: birth for (name, broker), birth in self._core.births.items() if name == wire}
+        wire = self.core.wire(topic)
+        return {broker: birth for (name, broker), birth in self.core.births.items() if name == wire}
 
     def offsets_at(self, topic: str, timestamp_ms: int, ends: QueueEnds | None = None) -> dict[tuple[str, int], int]:
         """Return for every queue the offset of the first message stored at a time (ms since the epoch) or later.
 
         Where there is none, that is the end of the queue. ``ends`` are `bounds` known already. A few requests a queue.
         """
-        return self.run(self._core.offsets_at(topic, timestamp_ms, self.bounds(topic) if ends is None else ends))
+        return self.run(self.core.offsets_at(topic, timestamp_ms, self.bounds(topic) if ends is None else ends))
 
     def weigh(self, topic: str, ranges: QueueEnds) -> Weighed:
         """Return about how many bytes ranges have: for each the bytes of its parts, which have equal numbers of offsets.
@@ -166,15 +166,15 @@ class Ranges(Blocking):
         ``ranges`` are offsets [begin, end) by broker name and queue id. It takes a few requests a broker, however long they are;
         brokers that are not ours are asked for a few messages of each queue.
         """
-        return self.run(weigh(self._core, topic, ranges))
+        return self.run(weigh(self.core, topic, ranges))
 
     def committed(self, group: str, topic: str) -> dict[tuple[str, int], int]:
         """Return the progress of a group in a topic; queues where it has none are left out."""
-        return self.run(self._core.committed(group, topic, self.queues(topic)))
+        return self.run(self.core.committed(group, topic, self.queues(topic)))
 
     def commit(self, group: str, topic: str, offsets: Mapping[tuple[str, int], int]) -> None:
         """Store the progress of a group: for each queue the offset of the next message to read."""
-        self.run(self._core.commit(group, topic, offsets))
+        self.run(self.core.commit(group, topic, offsets))
 
     def read(
         self,
@@ -219,7 +219,7 @@ class Ranges(Blocking):
 
     def on_wire(self, topic: str) -> str:
         """Return a topic as brokers call it: with the namespace. Raises UsageError for what cannot be one."""
-        return self._core.wire(topic)
+        return self.core.wire(topic)
 
 
 class _Reading:
@@ -325,7 +325,7 @@ class _Reading:
 
     def _removed(self) -> bool:
         """Whether the topic is read at the broker, and this queue of it is not, as name servers know now."""
-        core = self._client._core
+        core = self._client.core
         self._client.run(core.routes.refresh(self._queue.topic))
         queues = self._client.run(core.routes.read_queues(self._queue.topic))
         return self._queue not in queues and any(queue.broker_name == self._queue.broker_name for queue in queues)
@@ -384,7 +384,7 @@ class _Reading:
 
     def _connected(self) -> BlockingConnection:
         client = self._client
-        address = client.run(client._core.address(self._queue, anew=self._failures > 0))
+        address = client.run(client.core.address(self._queue, anew=self._failures > 0))
         if (link := client.links.take(address, self._settings.request_timeout_ms)) is None:
             raise NetworkError(f"closed, or more than {CONNECTIONS_MAX} reads at a time", address)
         return link

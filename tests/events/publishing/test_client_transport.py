@@ -6,7 +6,6 @@ import asyncio
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import msgspec
 import pytest
 
 from halfmoon import Admin, LocalTransactionState, Message
+from halfmoon.effects import Op, sleep
 from halfmoon.errors import BrokerError, HalfmoonError, NotRunning, UsageError
 from halfmoon.events.publishing import client_transport
 from halfmoon.events.publishing.client_transport import ClientTransport
@@ -250,16 +250,14 @@ def test_all_that_is_prepared_together_shares_one_time(
     transport: ClientTransport, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client_transport, "TOGETHER_MAX", 1)
-    producer, given = transport._open(), []
+    given: list[int] = []
 
-    def never(message: Message, *, timeout_ms: int, check_after_s: int | None) -> Future[Any]:
+    def never(producer: Any, message: Message, timeout_ms: int, check_after_s: int | None) -> Op[Prepared]:
         given.append(timeout_ms)
-        time.sleep(0.05)
-        ended: Future[Any] = Future()
-        ended.set_exception(HalfmoonError("no answer"))
-        return ended
+        yield from sleep(50)
+        raise HalfmoonError("no answer")
 
-    monkeypatch.setattr(producer, "prepare_async", never)
+    monkeypatch.setattr(client_transport, "_preparing", never)
     transport.prepare_many(messages(transport, topic, 4), timeout_ms=100, check_after_s=None)
     assert given[0] > 95
     assert given[1:] == sorted(given[1:], reverse=True)

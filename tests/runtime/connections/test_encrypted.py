@@ -117,15 +117,8 @@ def by_thread(address: str, tls: OutgoingTls, timeout_ms: int = 5_000) -> tuple[
     return found.header(OffsetReply).offset, bytes(found.body)
 
 
-def in_bulk(address: str, tls: OutgoingTls, timeout_ms: int = 5_000) -> tuple[int, bytes]:
-    with contextlib.closing(BlockingConnection(address, timeout_ms, tls, ahead_bytes=0)) as link:
-        link.send(request_bytes(ASK, b"", 1, JSON))
-        head = link.head()
-        return head.header(OffsetReply).offset, link.body()
-
-
 Ask = Callable[..., tuple[int, bytes]]
-each_kind = pytest.mark.parametrize("ask", [by_asyncio, by_thread, in_bulk])
+each_kind = pytest.mark.parametrize("ask", [by_asyncio, by_thread])
 
 
 @each_kind

@@ -8,14 +8,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from halfmoon.errors import ConnectFailed, ConnectionLost, RequestTimeout
+from halfmoon.errors import ConnectionLost, RequestTimeout
 from halfmoon.runtime.connections.blocking_connections import AHEAD_BYTES, BlockingConnection
 from halfmoon.wire.codes import JSON, ROCKETMQ
-from halfmoon.wire.command import Command, decode, encode, reply_command, request_bytes, request_command
+from halfmoon.wire.command import Command, decode, encode, reply_command, request_bytes
 from halfmoon.wire.frame import Inbox
-from halfmoon.wire.headers.client import NotifyConsumerIdsChanged
 from halfmoon.wire.headers.offset import GetMaxOffset
-from tests.waiting import until
 
 ASK = GetMaxOffset(topic="t", queue_id=3)
 ONE = request_bytes(ASK, b"", 1, JSON)
@@ -76,17 +74,6 @@ def test_many_requests_go_ahead_and_answers_come_whole_in_the_servers_order(serv
     assert answers == [(opaque, b"%d" % opaque + BIG) for opaque in reversed(opaques)]
 
 
-def test_requests_of_the_server_are_left_out(serve):
-    def nosy(connection, got):
-        asked = request_command(NotifyConsumerIdsChanged(consumer_group="g"), b"who are you", opaque=got[0].opaque)
-        connection.sendall(encode(asked) + encode(reply_command(got[0], body=b"answer")))
-
-    link = serve(1, nosy)
-    link.send(ONE)
-
-    assert (link.head().opaque, link.body()) == (1, b"answer")
-
-
 @pytest.mark.parametrize("kept", [0, 3, 10, 200, 100_000])
 def test_a_connection_cut_anywhere_in_an_answer_is_lost_and_gives_no_part_of_it(serve, kept):
     link = serve(1, lambda connection, got: connection.sendall(encode(reply_command(got[0], body=BIG))[:kept]))
@@ -115,27 +102,3 @@ def test_a_silent_server_is_waited_for_only_so_long(serve):
     with pytest.raises(RequestTimeout):
         link.head()
     heard.set()
-
-
-def test_who_does_not_listen_is_told_of():
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        address = f"127.0.0.1:{listening.getsockname()[1]}"
-
-    with pytest.raises(ConnectFailed):
-        BlockingConnection(address, 1_000)
-
-
-def test_an_idle_connection_is_known_to_be_open_or_closed(serve):
-    over = threading.Event()
-
-    def wait(connection, got):
-        connection.sendall(encode(reply_command(got[0])))
-        over.wait(60)
-
-    link = serve(1, wait)
-    link.send(ONE)
-    link.head(), link.body()
-
-    assert link.alive()
-    over.set()
-    until(lambda: not link.alive())

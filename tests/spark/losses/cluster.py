@@ -255,7 +255,7 @@ class ModelRanges(Ranges):
 
     def __init__(self, cluster: Cluster, settings: RangeSettings) -> None:
         self._client: Any = SimpleNamespace(settings=settings)
-        self._core = RangesCore(Instance(settings, "model", Random(1)), settings)
+        self.core = RangesCore(Instance(settings, "model", Random(1)), settings)
         self._foreign_brokers = set()
         self._cluster = cluster
         self.links: Any = _Links(cluster)

@@ -13,17 +13,19 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
 from typing import Any, TypeVar
 
 import msgspec
 
-from halfmoon import Half, TransactionProducer
+from halfmoon import TransactionProducer
+from halfmoon.effects import Op, gather, steady
 from halfmoon.errors import BrokerError, HalfmoonError, NotRunning, UsageError, broker_error
 from halfmoon.events.publishing.transport import TOGETHER_MAX, Answer, Prepared, SendCallback
-from halfmoon.model import Message, SendResult, SendStatus
+from halfmoon.model import LocalTransactionState, Message, SendResult, SendStatus
 
 T = TypeVar("T")
+
+COMMIT, ROLLBACK = LocalTransactionState.COMMIT, LocalTransactionState.ROLLBACK
 
 CHECK_THREADS = 8
 """Checks answered side by side: each may wait for a lock of the database."""
@@ -109,12 +111,13 @@ class ClientTransport:
 
     def send(self, message: Message, *, attempt: int, timeout_ms: int) -> SendResult:
         """Send a message that consumers see at once. Raises what `Producer.send` raises; BrokerError for a promise not kept."""
-        return _kept(self._open().send(_numbered(message, attempt), key=_key(message), timeout_ms=timeout_ms))
+        producer = self._open()
+        return producer.run(_sending(producer, _numbered(message, attempt), timeout_ms))
 
     async def send_async(self, message: Message, *, attempt: int, timeout_ms: int) -> SendResult:
         """As `send`, on any event loop."""
-        sending = self._open().send_async(_numbered(message, attempt), key=_key(message), timeout_ms=timeout_ms)
-        return _kept(await asyncio.wrap_future(sending))
+        producer = self._open()
+        return await asyncio.wrap_future(producer.submit(_sending(producer, _numbered(message, attempt), timeout_ms)))
 
     def send_many(self, messages: Sequence[Message], *, timeout_ms: int) -> list[SendResult | Exception]:
         """Send messages in one request where a batch may hold them; else all at once, each in one of its own."""
@@ -126,12 +129,7 @@ class ClientTransport:
                 pass
             except HalfmoonError as exc:
                 return [exc] * len(messages)
-        return _together(
-            messages,
-            timeout_ms,
-            lambda message, left_ms: producer.send_async(message, key=_key(message), timeout_ms=left_ms),
-            _kept,
-        )
+        return producer.run(_together(messages, timeout_ms, lambda message, left_ms: _sending(producer, message, left_ms)))
 
     def post(self, message: Message, callback: SendCallback, *, timeout_ms: int) -> None:
         """Begin to send a message and return at once; ``callback`` is called when it has ended, on a thread of the producer's."""
@@ -162,30 +160,30 @@ class ClientTransport:
 
     def prepare(self, message: Message, *, attempt: int, timeout_ms: int, check_after_s: int | None) -> Prepared:
         """Store a half message. Raises what `TransactionProducer.prepare` raises; a promise not kept: HalfRolledBack."""
-        half = self._open().prepare(_numbered(message, attempt), check_after_s=check_after_s, timeout_ms=timeout_ms)
-        return _prepared(half)
+        producer = self._open()
+        return producer.run(_preparing(producer, _numbered(message, attempt), timeout_ms, check_after_s))
 
     async def prepare_async(self, message: Message, *, attempt: int, timeout_ms: int, check_after_s: int | None) -> Prepared:
         """As `prepare`, on any event loop."""
-        storing = self._open().prepare_async(_numbered(message, attempt), check_after_s=check_after_s, timeout_ms=timeout_ms)
-        return _prepared(await asyncio.wrap_future(storing))
+        producer = self._open()
+        preparing = _preparing(producer, _numbered(message, attempt), timeout_ms, check_after_s)
+        return await asyncio.wrap_future(producer.submit(preparing))
 
     def prepare_many(
         self, messages: Sequence[Message], *, timeout_ms: int, check_after_s: int | None
     ) -> list[Prepared | Exception]:
         """Store half messages, all at once: brokers take no batch of them."""
         producer = self._open()
-        return _together(
-            messages,
-            timeout_ms,
-            lambda message, left_ms: producer.prepare_async(message, check_after_s=check_after_s, timeout_ms=left_ms),
-            _prepared,
+        return producer.run(
+            _together(messages, timeout_ms, lambda message, left_ms: _preparing(producer, message, left_ms, check_after_s))
         )
 
     def decide(self, prepared: Prepared, *, commit: bool) -> None:
         """Tell the broker, one-way, what to do with a half message. Returns at once; what fails is logged, and the broker asks."""
         try:
-            prepared.server_data.decide(commit=commit)
+            if (producer := self._producer) is None:
+                raise NotRunning("the transport is closed")
+            producer.post(prepared.server_data.decide(COMMIT if commit else ROLLBACK))
         except Exception as exc:
             log.warning("second phase not sent, the broker will ask: event=%s reason=%s", prepared.message_id, exc)
 
@@ -211,29 +209,27 @@ if hasattr(os, "register_at_fork"):  # not on every platform
     os.register_at_fork(after_in_child=_after_fork)
 
 
-R = TypeVar("R")
+# ---------------------------------------------------------------- as operations of the client
 
 
-def _together(
-    messages: Sequence[Message], timeout_ms: int, begin: Callable[[Message, int], Future[T]], result_of: Callable[[T], R]
-) -> list[R | Exception]:
-    """Begin something for each message, and return the results, or errors, in their order. ``timeout_ms`` is for all together."""
-    outcomes: list[R | Exception] = []
-    until_s = time.monotonic() + timeout_ms / 1000
+def _sending(producer: TransactionProducer, message: Message, timeout_ms: int) -> Op[SendResult]:
+    sender = producer.sender
+    return _kept((yield from sender.placed(sender.send(message, key=_key(message), timeout_ms=timeout_ms))))
+
+
+def _preparing(producer: TransactionProducer, message: Message, timeout_ms: int, check_after_s: int | None) -> Op[Prepared]:
+    half = producer.transactions.half(message, check_after_s=check_after_s, timeout_ms=timeout_ms)
+    yield from half.store_safe()
+    return Prepared(half.message_id, half.result, half)
+
+
+def _together(messages: Sequence[Message], timeout_ms: int, make: Callable[[Message, int], Op[T]]) -> Op[list[T | Exception]]:
+    """Run an operation for each message, and return the results, or errors, in their order. ``timeout_ms`` is for all together."""
+    outcomes: list[T | Exception] = []
+    until_ms = (yield from steady()) + timeout_ms
     for first in range(0, len(messages), TOGETHER_MAX):
-        left_ms = max(1, int((until_s - time.monotonic()) * 1000))
-        futures: list[Future[T]] = []
-        try:
-            futures += [begin(message, left_ms) for message in messages[first : first + TOGETHER_MAX]]
-            for future in futures:
-                try:
-                    outcomes.append(result_of(future.result()))
-                except Exception as exc:
-                    outcomes.append(exc)
-        except BaseException:
-            for future in futures:
-                future.cancel()
-            raise
+        left_ms = max(1, until_ms - (yield from steady()))
+        outcomes += yield from gather([make(message, left_ms) for message in messages[first : first + TOGETHER_MAX]])
     return outcomes
 
 
@@ -252,10 +248,6 @@ def _numbered(message: Message, attempt: int) -> Message:
 def _key(message: Message) -> str | None:
     """The event's key, which stands behind its id: plain messages of one key go to one queue, so that their order can be kept."""
     return message.keys[1] if len(message.keys) == 2 and not isinstance(message.keys, str) else None
-
-
-def _prepared(half: Half) -> Prepared:
-    return Prepared(half.message_id, half.result, half)
 
 
 def _kept(result: SendResult) -> SendResult:

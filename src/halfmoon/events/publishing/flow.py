@@ -9,7 +9,7 @@ import asyncio
 import math
 import time
 from collections.abc import Awaitable, Callable, Generator, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -71,59 +71,40 @@ Flow = Generator[Step, Any, T]
 Wait = Callable[[Awaitable[Any]], Any]
 
 
-class _Running(Generic[T]):
-    """An operation under way: ``step`` is what it waits for; None: it has ended with ``value``."""
-
-    value: T
-
-    def __init__(self, flow: Flow[T]) -> None:
-        self._flow = flow
-        self._go_on(flow.send, None)
-
-    def done(self, result: Any) -> None:
-        """The step is carried out."""
-        self._go_on(self._flow.send, result)
-
-    def failed(self, error: BaseException) -> None:
-        """The step raised an error."""
-        self._go_on(self._flow.throw, error)
-
-    def _go_on(self, resume: Callable[[Any], Step], outcome: Any) -> None:
-        try:
-            self.step: Step | None = resume(outcome)
-        except StopIteration as stop:
-            self.step, self.value = None, stop.value
-
-
 def drive(flow: Flow[T], transport: Transport, wait: Wait | None = None) -> T:
     """Run an operation in this thread. ``wait`` waits for an awaitable where blocking code runs on an event loop, as in a greenlet.
 
     Raises what the operation raises.
     """
-    running = _Running(flow)
-    while running.step is not None:
+    result: Any = None
+    error: BaseException | None = None
+    while True:
         try:
-            step = running.step
+            step = flow.send(result) if error is None else flow.throw(error)
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
+        error = None
+        try:
             over_loop = wait is not None and not isinstance(step, Write | Read)
             result = wait(_carried_out_async(step, transport)) if wait and over_loop else _carried_out(step, transport)
         except BaseException as exc:
-            running.failed(exc)
-        else:
-            running.done(result)
-    return running.value
+            error = exc
 
 
 async def drive_async(flow: Flow[T], transport: Transport) -> T:
     """Run an operation on the running event loop. Raises what it raises."""
-    running = _Running(flow)
-    while running.step is not None:
+    result: Any = None
+    error: BaseException | None = None
+    while True:
         try:
-            result = await _carried_out_async(running.step, transport)
+            step = flow.send(result) if error is None else flow.throw(error)
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
+        error = None
+        try:
+            result = await _carried_out_async(step, transport)
         except BaseException as exc:
-            running.failed(exc)
-        else:
-            running.done(result)
-    return running.value
+            error = exc
 
 
 def _carried_out(step: Step, transport: Transport) -> Any:

@@ -57,7 +57,7 @@ class Transactions(Protocol):
     def decide(self, batch: BatchName, coordinator: str, parts: Mapping[str, Attempts], digest: str) -> DecideResult:
         """Decide which attempts a batch is made of, or learn what was decided before."""
 
-    def apply(self, batch: BatchName, broker: str, coordinator: str, attempts: Attempts) -> None:
+    def apply(self, batch: BatchName, broker: str, coordinator: str, attempts: Attempts) -> object:
         """Have a broker publish its part of a decision; return once it has."""
 
     def abort(self, batch: BatchName, broker: str, attempts: Attempts) -> object:

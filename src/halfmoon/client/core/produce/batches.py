@@ -155,13 +155,16 @@ class BatchesCore:
         return PrepareResult(decided, piece_checksum(topic, queue.queue_id, first_seq, body), answer.coordinator)
 
     def vote(self, batch: tuple[str, int], broker: str, coordinator: str, attempts: Attempts) -> Op[str | None]:
-        """Ask a broker whether it holds attempts whole, on its device. Return None, or why not."""
+        """Ask a broker whether it holds attempts whole, on its device; it keeps them then. Return None, or why not."""
         header = VoteBatch(transactional_id=batch[0], batch_id=batch[1], coordinator=coordinator)
         answer = (yield from self._ask(broker, header, _promises(attempts))).header(VoteBatchReply)
         return None if _one_of(answer.result, "YES", "NO") == "YES" else answer.reason or "it does not say why"
 
-    def decide(self, batch: tuple[str, int], coordinator: str, parts: Mapping[str, Attempts], digest: str) -> Op[DecideResult]:
-        """Decide which attempts a batch is made of, or learn what was decided before. The commit point."""
+    def decide(self, batch: tuple[str, int], coordinator: str, parts: Mapping[str, Attempts], digest: str = "") -> Op[DecideResult]:
+        """Decide which attempts a batch is made of, or learn what was decided before: the first decision holds. The commit point.
+
+        ``digest`` tells the content, up to 128 characters, and comes back with a decision that was made before.
+        """
         header = DecideBatch(transactional_id=batch[0], batch_id=batch[1], digest=digest)
         body = to_json(BatchDecision(participants={broker: dict(attempts) for broker, attempts in parts.items()}))
         reply = yield from self._ask(coordinator, header, body)
@@ -186,7 +189,7 @@ class BatchesCore:
         return _one_of(answer.result, "COMMIT", "ABORT", "UNDECIDED")
 
     def abort(self, batch: tuple[str, int], broker: str, attempts: Attempts) -> Op[int]:
-        """Tell a broker that attempts will not be decided: a hint. Return how many it dropped at once."""
+        """Tell a broker that attempts will not be decided: a hint, ignored once they are. Return how many it dropped at once."""
         header = AbortBatch(transactional_id=batch[0], batch_id=batch[1])
         return (yield from self._ask(broker, header, _promises(attempts))).header(AbortBatchReply).dropped
 

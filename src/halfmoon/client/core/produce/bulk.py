@@ -12,12 +12,10 @@ from halfmoon.client.core.ask import call
 from halfmoon.client.core.names import wrap
 from halfmoon.client.core.produce.outgoing import Outgoing
 from halfmoon.client.core.produce.send import Sender
-from halfmoon.client.core.produce.send_result import send_result
 from halfmoon.effects import Op, now, sleep
 from halfmoon.errors import ConnectFailed, HalfmoonError, NetworkError, UsageError
 from halfmoon.model import WAIT, MessageQueue, SendResult, SendStatus
 from halfmoon.wire import properties as wire_properties
-from halfmoon.wire.headers.send import SendBatchMessage, SendMessageV2
 
 PAUSE_MS, PAUSE_MAX_MS = 100, 5_000
 """Before the second attempt, doubled before each further one; a broker that restarts is back within the tries of a default."""
@@ -62,32 +60,17 @@ def deliver(sender: Sender, encoded: Encoded, queues: Sequence[MessageQueue], re
 def _attempt(sender: Sender, encoded: Encoded, queue: MessageQueue, timeout_ms: int) -> Op[SendResult]:
     address = yield from sender.broker_address(encoded.topic, queue.broker_name)
     at = yield from now()
-    settings, batch = sender.settings, encoded.properties is None
-    topic = wrap(encoded.topic, settings.namespace)
+    topic = wrap(encoded.topic, sender.settings.namespace)
+    batch = encoded.properties is None
     properties = _BATCH if encoded.properties is None else encoded.properties.decode()
-    header = (SendBatchMessage if batch else SendMessageV2)(
-        producer_group=sender.group,
-        topic=topic,
-        default_topic=settings.create_topic_key,
-        default_topic_queue_nums=settings.default_topic_queue_count,
-        queue_id=queue.queue_id,
-        sys_flag=encoded.sys_flag,
-        born_timestamp=at,
-        flag=0,
-        properties=properties,
-        reconsume_times=0,
-        unit_mode=False,
-        batch=batch,
-        broker_name=queue.broker_name,
-    )
+    outgoing = Outgoing(topic, encoded.body, properties, "", sys_flag=encoded.sys_flag, batch=batch)
+    target = MessageQueue(topic, queue.broker_name, queue.queue_id)
     try:
-        reply = yield from call(address, header, encoded.body, timeout_ms)
+        reply = yield from call(address, sender.header(outgoing, target, at), encoded.body, timeout_ms)
     except ConnectFailed:
         yield from sender.routes.look_for(topic, queue.broker_name)  # for the next attempt
         raise
-    target = MessageQueue(topic, queue.broker_name, queue.queue_id)
-    outgoing = Outgoing(topic, encoded.body, properties, "", batch=batch)
-    result = send_result(reply, outgoing, target, address, settings.namespace)
+    result = sender.result(reply, outgoing, target, address)
     if result.status is not SendStatus.SEND_OK:
         raise NetworkError(f"{queue.broker_name} stored it, but answered {result.status.name}", address)
     return result

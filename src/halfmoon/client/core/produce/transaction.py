@@ -26,7 +26,7 @@ from halfmoon.client.core.produce.transaction_check import (
 )
 from halfmoon.client.core.route_table import ROUTES_FAILED
 from halfmoon.client.settings import TransactionSettings
-from halfmoon.effects import Op, now, run, sleep, steady
+from halfmoon.effects import Now, Op, Steady, now, run, sleep, steady
 from halfmoon.errors import HalfmoonError, HalfRolledBack, NoNameServer, NoNameServerAnswers, UsageError
 from halfmoon.hot import tag_hash
 from halfmoon.model import LocalTransactionState, Message, SendResult, SendStatus, TransactionSendResult
@@ -284,7 +284,7 @@ class Transactions:
         Raises UsageError, NoRoute, BrokerError, SendFailed, TooManyRequests.
         """
         sender, settings = self.sender, self.settings
-        begin = yield from steady()
+        begin: int = yield Steady()
         sender.check(message)
         if message.is_delayed:
             log.warning("delay of a half message ignored: topic=%s", message.topic)
@@ -294,7 +294,7 @@ class Transactions:
             if not 0 <= check_after_s <= CHECK_AFTER_S_MAX:
                 raise UsageError(f"check_after_s: {check_after_s!r} is outside 0 to {CHECK_AFTER_S_MAX}")
             extra[CHECK_AFTER] = str(check_after_s)
-        outgoing = yield from sender.prepare(plain, (yield from now()), extra, sys_flag=TRANSACTION_PREPARED)
+        outgoing = yield from sender.prepare(plain, (yield Now()), extra, sys_flag=TRANSACTION_PREPARED)
         # Before it leaves: a broker may ask while its reply is still on the way.
         self.running[outgoing.msg_id] = half
         try:
