@@ -8,7 +8,6 @@ import threading
 
 import pytest
 
-from halfmoon.events.databases import own_loop
 from halfmoon.events.databases.database import Busy
 from halfmoon.events.databases.own_loop import OwnLoop
 
@@ -28,8 +27,7 @@ def test_coroutines_run_in_one_thread_and_their_errors_come_as_they_are() -> Non
         loop.run(fails())
 
 
-def test_what_takes_too_long_is_cancelled_and_busy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own_loop, "CALL_S", 0.01)
+def test_what_takes_too_long_is_cancelled_and_busy() -> None:
     cancelled = threading.Event()
 
     async def waits() -> None:
@@ -39,7 +37,7 @@ def test_what_takes_too_long_is_cancelled_and_busy(monkeypatch: pytest.MonkeyPat
             cancelled.set()
 
     with pytest.raises(Busy):
-        OwnLoop().run(waits())
+        OwnLoop(call_s=0.01).run(waits())
     assert cancelled.wait(5)
 
 

@@ -29,3 +29,4 @@ def opened(url: str, how: str):
 def test_events_take_effect_once_in_a_connection_that_a_provider_lends(engine, database_url, how):
     database = dbapi.provider(opened(database_url, how))
     check_that_no_effect_comes_twice(engine, database, lambda connection, statement: connection.cursor().execute(statement))
+    database.release()

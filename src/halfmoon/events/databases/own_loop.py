@@ -21,7 +21,8 @@ CALL_S = 60
 class OwnLoop:
     """An event loop in a thread of its own, made when first used, one for each process."""
 
-    def __init__(self) -> None:
+    def __init__(self, call_s: float = CALL_S) -> None:
+        self._call_s = call_s
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._selector: selectors.BaseSelector | None = None
@@ -32,11 +33,11 @@ class OwnLoop:
         """Run a coroutine there, and wait for it. Raises Busy when it takes too long."""
         future = asyncio.run_coroutine_threadsafe(coroutine, self._running())
         try:
-            return future.result(CALL_S)
+            return future.result(self._call_s)
         except TimeoutError as error:
             if not future.done():
                 future.cancel()
-                raise Busy(f"the database did not answer within {CALL_S} s") from error
+                raise Busy(f"the database did not answer within {self._call_s} s") from error
             raise
 
     def forked(self) -> None:
