@@ -23,6 +23,7 @@ from halfmoon.broker.broker import Broker
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.effects import Work, Write
 from halfmoon.hot import NATIVE
+from halfmoon.instant import instant
 from halfmoon.model import ConsumeType, MessageModel, Subscription
 from halfmoon.runtime.files.disk import RealDisk
 from halfmoon.store.settings import StoreSettings
@@ -70,10 +71,10 @@ class Core:
 
     def __init__(self, root: Path, row: Row, *, bits: bool) -> None:
         self.seconds = 0.0
-        self.broker = Broker(BrokerSettings(filter_bitmap=bits), StoreSettings(), RealDisk(str(root)), Random(1), NOW_MS)
-        self.broker.start(NOW_MS)
+        self.broker = Broker(BrokerSettings(filter_bitmap=bits), StoreSettings(), RealDisk(str(root)), Random(1), instant(NOW_MS))
+        self.broker.start(instant(NOW_MS))
         for peer in range(row.groups):
-            self.broker.connected(peer, f"10.0.0.{peer}:5000", NOW_MS)
+            self.broker.connected(peer, f"10.0.0.{peer}:5000", instant(NOW_MS))
             own = f" AND other{peer} IS NULL" if row.different else ""
             self.ask(peer, HeartBeat(), to_json(heartbeat(peer, row.expression + own)))
 
@@ -94,13 +95,13 @@ class Core:
     def _turns(self) -> list[bytes]:
         chunks: list[bytes] = []
         while True:
-            more = self.broker.commit(NOW_MS)
+            more = self.broker.commit(instant(NOW_MS))
             effects = self.broker.effects()
             for effect in effects:
                 if isinstance(effect, Write):
                     chunks += effect.chunks
                 elif isinstance(effect, Work):
-                    effect.done(effect.run(), NOW_MS)
+                    effect.done(effect.run(), instant(NOW_MS))
             if not more and not effects:
                 return chunks
 

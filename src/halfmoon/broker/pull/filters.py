@@ -17,6 +17,7 @@ from halfmoon.broker.names import RETRY_PREFIX
 from halfmoon.broker.pull.bitmaps import STEPS_OF_ARRIVALS, BitMaps, Expressions
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.errors import BrokerError, SubscriptionParseFailed, SystemBusy, UsageError
+from halfmoon.instant import LONG_AGO
 from halfmoon.logs import RateLimitedLog
 from halfmoon.model import Subscription, java_hash, tags_of
 from halfmoon.sql92.bulk_filter import ALL_UNSURE
@@ -127,7 +128,7 @@ class Filters:
         self._settings, self._clients = settings, clients
         self._compiled: dict[str, sql92.Filter] = {}
         self._characters = 0
-        self.log = RateLimitedLog(logging.getLogger("halfmoon.broker"), 0)
+        self.log = RateLimitedLog(logging.getLogger("halfmoon.broker"), LONG_AGO)
         self.budget = Budget()
         self.bitmaps = BitMaps(_bloom(settings)) if settings.filter_bitmap else None
         self._expressions: dict[str, Expressions] = {}
