@@ -29,6 +29,7 @@ from halfmoon import Admin, ConsumeFrom, LocalTransactionState, Message, PullCon
 from halfmoon.broker.broker import Broker
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.effects import Work, Write
+from halfmoon.instant import instant
 from halfmoon.runtime.files.disk import RealDisk
 from halfmoon.store import StoreSettings
 from halfmoon.wire.bodies import HeartbeatData, ProducerData, to_json
@@ -56,26 +57,26 @@ def one_round(root: Path) -> None:
     """Open the broker's core and let one round happen."""
     now = int(time.time() * 1000)
     settings = BrokerSettings(transaction_check_interval_ms=INTERVAL_MS)
-    broker = Broker(settings, StoreSettings(message_index_enable=False), RealDisk(root), Random(1), now)
-    broker.start(now)
-    broker.connected(1, "10.0.0.1:5000", now)
+    broker = Broker(settings, StoreSettings(message_index_enable=False), RealDisk(root), Random(1), instant(now))
+    broker.start(instant(now))
+    broker.connected(1, "10.0.0.1:5000", instant(now))
     broker.feed(1, heartbeat(GROUPS))
-    broker.commit(now)
+    broker.commit(instant(now))
     broker.effects()
     for rounds in range(3):
         checks, longest, spent, written = broker.transactions.checks, 0.0, 0.0, 0
-        now = checks.next_round_ms
+        at = instant(int(checks.next_round_at))
         before = checks.counters.sent
-        while checks.next_round_ms <= now or checks.due() <= now:
+        while checks.next_round_at <= at.steady or checks.due() <= at.steady:
             begin = time.perf_counter()
-            broker.transactions.tick(now)
+            broker.transactions.tick(at)
             took = time.perf_counter() - begin
             spent, longest = spent + took, max(longest, took)
         for effect in broker.effects():
             if isinstance(effect, Write):
                 written += sum(len(chunk) for chunk in effect.chunks)
             elif isinstance(effect, Work):
-                effect.done(effect.run(), now)
+                effect.done(effect.run(), at)
         sent = checks.counters.sent - before
         print(
             f"  round {rounds + 1}: {spent * 1e3:7.2f} ms, longest turn {longest * 1e3:5.2f} ms, {sent} checks, {written:,} bytes;"

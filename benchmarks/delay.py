@@ -29,6 +29,7 @@ from halfmoon import Admin, Message, Producer, PullConsumer
 from halfmoon.broker.broker import Broker
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.effects import Work
+from halfmoon.instant import instant
 from halfmoon.runtime.files.disk import RealDisk
 from halfmoon.store import StoreSettings
 from halfmoon.wire.command import encode, request_command
@@ -139,8 +140,8 @@ def accuracy(root: Path, count: int, *, burst: bool = False) -> None:
 def fill(root: Path, count: int) -> None:
     """Park messages in this process, without sockets."""
     now = time.time_ns() // 1_000_000
-    broker = Broker(BrokerSettings(), StoreSettings(), RealDisk(str(root)), Random(1), now)
-    broker.start(now)
+    broker = Broker(BrokerSettings(), StoreSettings(), RealDisk(str(root)), Random(1), instant(now))
+    broker.start(instant(now))
     random, host, delays = Random(1), bytes(8), broker.delays
     broker.topics.ensure(TOPIC, 4, now)
     begin = time.process_time()
@@ -151,18 +152,18 @@ def fill(root: Path, count: int) -> None:
         if number % 1000 == 0:
             carry_out(broker, now)
     print(f"parked {count:,} in {time.process_time() - begin:.1f} s of CPU")
-    broker.stop(now)
+    broker.stop(instant(now))
     carry_out(broker, now)
-    broker.close(now)
+    broker.close(instant(now))
 
 
 def carry_out(broker: Any, now: int) -> None:
     """Run what the core left."""
-    broker.tick(now)
+    broker.tick(instant(now))
     while effects := broker.effects():
         for effect in effects:
             if isinstance(effect, Work):
-                effect.done(effect.run(), now)
+                effect.done(effect.run(), instant(now))
 
 
 def parked(root: Path, count: int) -> None:

@@ -36,6 +36,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from halfmoon.client.admin import Admin  # noqa: E402
+from halfmoon.instant import instant  # noqa: E402
 from halfmoon.model import java_hash  # noqa: E402
 from halfmoon.runtime.files.disk import RealDisk  # noqa: E402
 from halfmoon.store import Draft, Store, StoreSettings  # noqa: E402
@@ -58,7 +59,7 @@ def fill(root: Path, size: int) -> None:
         for topic in TOPICS:
             admin.create_topic(topic, queue_count=QUEUES)
     random, now = Random(1), time.time_ns() // 1_000_000
-    store = Store.open(RealDisk(root), StoreSettings(), HOST, now)
+    store = Store.open(RealDisk(root), StoreSettings(), HOST, instant(now))
     bodies = [random.randbytes(4096), *[random.randbytes(1024)] * 4]
     tag, turn = java_hash("TagA"), 0
     while store.end_offset < size:
@@ -73,17 +74,17 @@ def fill(root: Path, size: int) -> None:
     while store._indexing.position < store.end_offset:
         now += 1
         tick(store, now)
-    store.stop(now)
+    store.stop(instant(now))
     tick(store, now)
-    store.close(now)
+    store.close(instant(now))
 
 
 def tick(store: Store, now: int) -> None:
     """Let the store do what is due, the works at once."""
     store.arrivals()
-    store.tick(now)
+    store.tick(instant(now))
     for work in store.work():
-        work.done(work.run(), now)
+        work.done(work.run(), instant(now))
 
 
 # ---------------------------------------------------------------- the broker

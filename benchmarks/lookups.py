@@ -13,6 +13,7 @@ import tempfile
 from random import Random
 from time import perf_counter, time
 
+from halfmoon.instant import instant
 from halfmoon.runtime.files.disk import RealDisk
 from halfmoon.store import Draft, Store, StoreSettings
 from halfmoon.wire.ids import pack_host
@@ -42,13 +43,13 @@ def fill(store: Store, count: int, now: int) -> int:
 def tick(store: Store, now: int) -> None:
     """Let the store do what is due, the works at once."""
     store.arrivals()
-    store.tick(now)
+    store.tick(instant(now))
     for work in store.work():
         try:
             result = work.run()
         except OSError as exc:
             result = exc
-        work.done(result, now)
+        work.done(result, instant(now))
 
 
 def median_us(lookups: list[float]) -> float:
@@ -61,7 +62,7 @@ def measure(count: int) -> str:
     random = Random(count)
     began = int(time() * 1000)
     with tempfile.TemporaryDirectory() as root:
-        store = Store.open(RealDisk(root), StoreSettings(), HOST, began)
+        store = Store.open(RealDisk(root), StoreSettings(), HOST, instant(began))
         now = fill(store, count, began)
         by_key, by_time = [], []
         for _ in range(300):
@@ -76,10 +77,10 @@ def measure(count: int) -> str:
         size = store.end_offset
         store._lock.release()  # as a kill leaves it: nothing is closed, and only the lock goes
         start = perf_counter()
-        again = Store.open(RealDisk(root), StoreSettings(), HOST, now)
+        again = Store.open(RealDisk(root), StoreSettings(), HOST, instant(now))
         opened = perf_counter() - start
         assert again.end_offset == size
-        again.close(now)
+        again.close(instant(now))
     return f"| {count:,} | {size / 1e6:,.0f} | {median_us(by_key):.0f} | {median_us(by_time):.0f} | {opened * 1000:.0f} |"
 
 

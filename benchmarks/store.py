@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from halfmoon.instant import instant
 from halfmoon.runtime.files.disk import RealDisk
 from halfmoon.store import Draft, Store, StoreSettings
 from halfmoon.store.keyindex.indexing import SLICE_RECORDS
@@ -42,7 +43,7 @@ def main() -> None:
     for body_bytes in (100, 1024):
         for batch in (1, 16, 64):
             shutil.rmtree(root, ignore_errors=True)
-            store = Store.open(RealDisk(root), StoreSettings(message_index_enable=False), HOST, NOW)
+            store = Store.open(RealDisk(root), StoreSettings(message_index_enable=False), HOST, instant(NOW))
             group = drafts(batch, body_bytes)
             turns = 20_000 // batch
 
@@ -50,7 +51,7 @@ def main() -> None:
                 for _ in range(turns):
                     store.append("bench", 0, group, NOW)
                     store.arrivals()
-                    store.flush(0)
+                    store.flush(0, instant(NOW).steady)
                     store.work()
 
             cost = best(4, append, turns * batch)
@@ -61,12 +62,12 @@ def main() -> None:
 
             read_cost = best(3, read, 1000)
             print(f"append {body_bytes:5} B x {batch:3} a turn: {cost:6.2f} us a message    read of 32: {read_cost:6.2f} us")
-            store.stop(NOW)
+            store.stop(instant(NOW))
             for work in store.work():
-                work.done(work.run(), NOW)
-            store.close(NOW)
+                work.done(work.run(), instant(NOW))
+            store.close(instant(NOW))
     shutil.rmtree(root, ignore_errors=True)
-    store = Store.open(RealDisk(root), StoreSettings(), HOST, NOW)
+    store = Store.open(RealDisk(root), StoreSettings(), HOST, instant(NOW))
     for _ in range(4):
         for _ in range(4):
             for q in range(4):
@@ -79,7 +80,7 @@ def main() -> None:
         count += taken
     total = time.perf_counter() - start
     print(f"key index: {total / count * 1e6:6.2f} us a message in slices of {total / (count / SLICE_RECORDS) * 1e3:5.2f} ms")
-    store.close(NOW)
+    store.close(instant(NOW))
     for path in [root]:
         shutil.rmtree(path, ignore_errors=True)
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from halfmoon.effects import Work
 from halfmoon.hot import ENTRY_BYTES
+from halfmoon.instant import instant
 from halfmoon.model import java_hash
 from halfmoon.runtime.files.disk import RealDisk
 from halfmoon.store import Draft, Store, StoreSettings
@@ -32,8 +33,8 @@ SETTINGS = StoreSettings(message_index_enable=False)
 def opened(root: Path) -> tuple[Store, TransactionIndex]:
     """Open both."""
     disk = RealDisk(root)
-    store = Store.open(disk, SETTINGS, HOST, NOW)
-    return store, TransactionIndex.open(disk, store, SETTINGS, settled_below=0, now=NOW)
+    store = Store.open(disk, SETTINGS, HOST, instant(NOW))
+    return store, TransactionIndex.open(disk, store, SETTINGS, settled_below=0, now=instant(NOW).steady)
 
 
 def carry_out(store: Store, index: TransactionIndex, now: int) -> None:
@@ -41,7 +42,7 @@ def carry_out(store: Store, index: TransactionIndex, now: int) -> None:
     works: list[Work[object]]
     while works := [*store.work(), *index.work()]:
         for work in works:
-            work.done(work.run(), now)
+            work.done(work.run(), instant(now))
 
 
 def fill(root: Path, count: int, pending: int, *, spread: bool) -> tuple[float, float]:
@@ -74,8 +75,8 @@ def fill(root: Path, count: int, pending: int, *, spread: bool) -> tuple[float, 
             decided += len(done)
         now += 20  # 50,000 messages a second
         store.arrivals()
-        store.tick(now)
-        index.tick(now)
+        store.tick(instant(now))
+        index.tick(instant(now).steady)
         carry_out(store, index, now)
     return entering / count * 1e6, deciding / max(1, decided) * 1e6
 
@@ -107,9 +108,9 @@ def anonymous_bytes() -> int:
 def reopened(root: Path) -> None:
     """In a process of its own, after the one before ended without stopping its store: what a start costs, and what stays."""
     disk = RealDisk(root)
-    store = Store.open(disk, SETTINGS, HOST, NOW)
+    store = Store.open(disk, SETTINGS, HOST, instant(NOW))
     before, begin = anonymous_bytes(), time.process_time()
-    index = TransactionIndex.open(disk, store, SETTINGS, settled_below=0, now=NOW)
+    index = TransactionIndex.open(disk, store, SETTINGS, settled_below=0, now=instant(NOW).steady)
     opening = (time.process_time() - begin) * 1e3
     memory = anonymous_bytes() - before
     passes = [cpu_ms(lambda: one_pass(index)) for _ in range(4)]

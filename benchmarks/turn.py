@@ -19,6 +19,7 @@ from time import process_time, time
 from halfmoon.broker.broker import Broker
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.effects import Work
+from halfmoon.instant import instant
 from halfmoon.runtime.files.disk import RealDisk
 from halfmoon.store.settings import StoreSettings
 from halfmoon.wire.codes import JSON, ROCKETMQ
@@ -73,11 +74,11 @@ def turns(broker: Broker, chunks: list[bytes], count: int) -> int:
     for turn in range(count):
         for peer, chunk in enumerate(chunks):
             broker.feed(peer, chunk)
-        while broker.commit(now + turn // 100):
+        while broker.commit(instant(now + turn // 100)):
             broker.effects()
         for effect in broker.effects():
             if isinstance(effect, Work):
-                effect.done(effect.run(), now)
+                effect.done(effect.run(), instant(now))
     return count
 
 
@@ -89,7 +90,7 @@ def pulls(broker: Broker, rounds: int) -> int:
         for queue_id in range(4):
             offset = number * 32 % max(1, ends[queue_id] - 32)
             broker.feed(queue_id, pull_frame(queue_id, offset))
-        broker.commit(now)
+        broker.commit(instant(now))
         broker.effects()
         count += 128
     return count
@@ -153,9 +154,9 @@ def main() -> None:
         "batch 4 x 4 of 32 x 256 B, ROCKETMQ": (4, 4, 256, ROCKETMQ, 32),
     }
     with tempfile.TemporaryDirectory() as root:
-        broker = Broker(BrokerSettings(), StoreSettings(), RealDisk(root), Random(1), int(time() * 1000))
+        broker = Broker(BrokerSettings(), StoreSettings(), RealDisk(root), Random(1), instant(int(time() * 1000)))
         for peer in range(8):
-            broker.connected(peer, f"127.0.0.1:{5000 + peer}", int(time() * 1000))
+            broker.connected(peer, f"127.0.0.1:{5000 + peer}", instant(int(time() * 1000)))
         for name, (connections, window, size, serialization, batch) in kinds.items():
             chunks = send_frames(connections, window, size, serialization, batch)
             each = connections * window * batch

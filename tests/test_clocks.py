@@ -1,4 +1,4 @@
-"""Whatever a core keeps of the time it is told moves along when the clock is set, or stands here with its reason."""
+"""What a core keeps of a date stands here with its reason: durations are kept in steady time, which a set clock does not move."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ import halfmoon
 ROOT = Path(halfmoon.__file__).parent
 CORES = ("broker", "nameserver", "store", "wire")
 
-DATE = "a date: it is compared with dates, or shown as one"
-PAUSE = "a pause of 100 ms at most: a step cuts it short, a clock that is held back doubles it"
-MOVED = "moved by who holds it"
+DATE = "it is compared with dates, or shown as one"
+PAUSE = "a pause of 100 ms at most before a date: a step cuts it short, a clock that is held back doubles it"
 TURN = "the time of this turn"
 
 KEPT: dict[str, str] = {
@@ -25,29 +24,18 @@ KEPT: dict[str, str] = {
     "uptime.BrokerUptime._gaps": DATE,
     "uptime.BrokerUptime._saved_ms": DATE,
     "uptime.BrokerUptime._seen_ms": DATE,
-    "stats.Stats._next_ms": "Stats takes what a clock is ahead off every time that it is told",
-    "stats.PutTimes._began_ms": "the same: Stats tells it the time",
     "stats.Stats.booted_ms": DATE,
     "topics.Topics.birth_ms": DATE,
     "commit_log.CommitLog.last_store_ms": DATE,
     "appending.Appending.end_ms": DATE,
-    "check_rate.TokenBucket.filled_ms": MOVED,
-    "broker.Broker.now": TURN,
     "access.Access._now": TURN,
-    "routes.LiveBroker.heard_ms": MOVED,
     "ids.UniqueIds._begin": "what the ids of one millisecond begin with: another one is computed anew",
-    "peer.Peer.heard_ms": MOVED,
-    "queue_waiters.QueueWaiters.now": TURN,
-    "pulls.Pulls._now": TURN,
-    "duplicates.Duplicates.now": TURN,
-    "reply_messages.ReplyMessages.now": TURN,
-    "store.Store._now": TURN,
-    "store.Store.now": TURN,
+    "store.Store._date": TURN,
 }
-"""What is made of ``now`` and kept, by module, class that assigns it and attribute, and not named in ``stepped`` of that class."""
+"""What is made of a date and kept, by module, class and attribute."""
 
 
-def test_what_a_core_keeps_of_the_time_moves_along_when_the_clock_is_set_or_says_why_not() -> None:
+def test_what_a_core_keeps_of_a_date_is_one_and_no_duration() -> None:
     assert {name for module, found in classes() for name in kept(module, found)} == KEPT.keys()
 
 
@@ -60,13 +48,18 @@ def classes() -> Iterator[tuple[str, ast.ClassDef]]:
 
 
 def kept(module: str, found: ast.ClassDef) -> Iterator[str]:
-    """Yield the attributes that a class sets to a time, and that its ``stepped`` does not name."""
-    stepped = [node for node in found.body if isinstance(node, ast.FunctionDef) and node.name == "stepped"]
-    moved = {node.attr for method in stepped for node in ast.walk(method) if isinstance(node, ast.Attribute)}
-    for node in ast.walk(found):
-        for target, value in pairs(node):
-            if isinstance(target, ast.Attribute) and is_time(value) and target.attr not in moved:
-                yield f"{module}.{found.name}.{target.attr}"
+    """Yield the attributes that a class sets to something made of a date."""
+    for function in ast.walk(found):
+        if isinstance(function, ast.FunctionDef):
+            dates = {each.arg for each in (*function.args.args, *function.args.kwonlyargs) if each.arg == "now" and is_int(each)}
+            for node in ast.walk(function):
+                for target, value in pairs(node):
+                    if isinstance(target, ast.Attribute) and is_date(value, dates):
+                        yield f"{module}.{found.name}.{target.attr}"
+
+
+def is_int(argument: ast.arg) -> bool:
+    return isinstance(argument.annotation, ast.Name) and argument.annotation.id == "int"
 
 
 def pairs(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
@@ -80,10 +73,12 @@ def pairs(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
                 yield target, node.value
 
 
-def is_time(value: ast.AST) -> bool:
-    """Whether an expression is a time: made of ``now``, but not what a call returns that is only told of it."""
-    if isinstance(value, ast.Call) and not (isinstance(value.func, ast.Name) and value.func.id in ("min", "max")):
+def is_date(value: ast.AST, dates: set[str]) -> bool:
+    """Whether an expression is made of a date: of ``now.date``, or of a ``now`` that is a number. Not the result of a call."""
+    if isinstance(value, ast.Call) and not (isinstance(value.func, ast.Name) and value.func.id in ("min", "max", "int")):
         return False
-    if isinstance(value, ast.Name | ast.Attribute):
-        return (value.id if isinstance(value, ast.Name) else value.attr) in ("now", "_now")
-    return any(is_time(child) for child in ast.iter_child_nodes(value))
+    if isinstance(value, ast.Attribute):
+        return value.attr == "date"
+    if isinstance(value, ast.Name):
+        return value.id in dates
+    return any(is_date(child, dates) for child in ast.iter_child_nodes(value))

@@ -33,6 +33,7 @@ LAYERS = {
             "shown",
             "metrics",
             "effects",
+            "instant",
             "ports",
             "hot",
             "columns",

@@ -15,6 +15,7 @@ import msgspec
 import halfmoon.wire.headers as headers
 from halfmoon.broker.broker import Broker
 from halfmoon.broker.settings import BrokerSettings
+from halfmoon.instant import instant
 from halfmoon.nameserver.nameserver import NameServer
 from halfmoon.nameserver.settings import NameServerSettings
 from halfmoon.runtime.files.disk import RealDisk
@@ -97,9 +98,9 @@ def _contents() -> str:
 def answered() -> dict[str, frozenset[int]]:
     """Return the codes that each answers, as a broker and a name server with nothing in them have them."""
     with TemporaryDirectory() as directory:
-        broker = Broker(BrokerSettings(), StoreSettings(commit_log_file_bytes=65536), RealDisk(directory), Random(0), 0)
+        broker = Broker(BrokerSettings(), StoreSettings(commit_log_file_bytes=65536), RealDisk(directory), Random(0), instant(0))
         codes = broker.codes()
-        broker.close(0)
+        broker.close(instant(0))
     return {"broker": codes, "ns": NameServer(NameServerSettings()).codes(), "client": CLIENT}
 
 

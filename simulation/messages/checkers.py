@@ -11,12 +11,11 @@ from collections import defaultdict
 from collections.abc import Iterable
 from itertools import pairwise
 
-from halfmoon.runtime.server.server import STEP_MS
 from simulation.ledger import Acked, Commit, Contents, Ledger, Place, Seen
 from simulation.verdict import by_checker
 
-WAIT_OFF_MS = STEP_MS + 50
-"""How much earlier or later than it was to a pull may be answered that found nothing, and the way there and back."""
+WAIT_OFF_MS = 50
+"""How much earlier or later than it was to a pull may be answered that found nothing: the way there and back."""
 
 
 def check(ledger: Ledger, contents: Contents, offsets: dict[tuple[str, Place], int]) -> list[str]:

@@ -185,7 +185,7 @@ class _History(MemberHistory["_Consumer"]):
         broker = self.broker(queue.broker_name)
         if (core := broker.core) is None:
             return None, None
-        owner = core.locks.owner(GROUP, queue.topic, queue.queue_id, broker.host.now())
+        owner = core.locks.owner(GROUP, queue.topic, queue.queue_id, broker.host.instant().steady)
         return owner, core.offsets.get(GROUP, queue.topic, queue.queue_id) or 0
 
 

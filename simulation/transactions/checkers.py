@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
-from halfmoon.runtime.server.server import STEP_MS
 from simulation.ledger import Contents
 from simulation.messages.checkers import may_be_gone
 from simulation.transactions.ledger import Check, Decision, TxLedger
@@ -19,6 +18,8 @@ from simulation.verdict import by_checker
 
 Logs = dict[str, TxLog]
 
+STEP_MS = 250
+"""A clock that moved by less does not count as set: dates to the second, and the way there and back, are as far off."""
 SLACK_MS = 300
 """What a check, its answer and the turns between them take at most when nothing is wrong."""
 SETTLE_MS = 8000

@@ -13,6 +13,8 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from halfmoon.instant import Instant
+
 T = TypeVar("T")
 Op = Generator[Any, Any, T]
 """An operation that returns a T. Write ``reply = yield from call(...)`` so that the types are seen."""
@@ -168,7 +170,7 @@ class Work(msgspec.Struct, Generic[T]):
     """
 
     run: Callable[[], T]
-    done: Callable[[T | Exception, int], None]
+    done: Callable[[T | Exception, Instant], None]
     inline: bool = False
     name: str = ""
 

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from traceback import format_tb, walk_tb
 from typing import Any
 
+from halfmoon.instant import Steady
+
 NAMES = (
     "halfmoon", "halfmoon.audit", "halfmoon.broker", "halfmoon.broker.access", "halfmoon.broker.batches", "halfmoon.broker.delay",
     "halfmoon.broker.tables", "halfmoon.broker.transactions", "halfmoon.cli", "halfmoon.client", "halfmoon.console",
@@ -150,7 +152,7 @@ def _text_of(value: object) -> str:
 class RateLimitedLog:
     """Log of warnings that peers can cause: at most `LINES_A_MINUTE`, and one line with the number of suppressed ones."""
 
-    def __init__(self, log: logging.Logger, now: int) -> None:
+    def __init__(self, log: logging.Logger, now: Steady) -> None:
         self._log, self._next_ms = log, now + 60_000
         self._left = LINES_A_MINUTE
         self.suppressed = 0
@@ -163,11 +165,7 @@ class RateLimitedLog:
         else:
             self.suppressed += 1
 
-    def stepped(self, by_ms: int) -> None:
-        """Shift the end of the minute by a step of the clock."""
-        self._next_ms += by_ms
-
-    def tick(self, now: int) -> None:
+    def tick(self, now: Steady) -> None:
         """Begin a new minute when the last one is over."""
         if now >= self._next_ms:
             self._next_ms, self._left = now + 60_000, LINES_A_MINUTE
@@ -182,7 +180,7 @@ class CountedLog:
     The kinds are texts such as an address; those beyond `KINDS_MAX` in a minute are counted together.
     """
 
-    def __init__(self, log: logging.Logger, what: str, now: int) -> None:
+    def __init__(self, log: logging.Logger, what: str, now: Steady) -> None:
         self._log, self._what, self._next_ms = log, what, now + 60_000
         self._counts: dict[str, int] = {}
 
@@ -201,11 +199,7 @@ class CountedLog:
         else:
             self._counts[OTHERS] = self._counts.get(OTHERS, 0) + 1
 
-    def stepped(self, by_ms: int) -> None:
-        """Shift the end of the minute by a step of the clock."""
-        self._next_ms += by_ms
-
-    def tick(self, now: int) -> None:
+    def tick(self, now: Steady) -> None:
         """Log the counts when a minute is over, and begin a new one."""
         if now < self._next_ms:
             return

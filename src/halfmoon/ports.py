@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 from halfmoon.effects import CoreEffect
+from halfmoon.instant import Instant, Steady
 
 Buffer = bytes | bytearray | memoryview
 
@@ -135,15 +136,15 @@ class Disk(Protocol):
 class Core(Protocol):
     """A server without its sockets. The runtime (or the simulated world) calls these, one at a time, and never from two threads.
 
-    ``peer`` numbers a connection, chosen by the runtime and never used twice. ``now`` is milliseconds since the epoch and never
-    steps back. Bytes are only accumulated by `feed`; one `commit` a turn of the loop handles all that every connection brought.
-    After `commit`, `lost`, `tick` and every ``Work.done`` the runtime fetches `effects` and carries them out in order.
+    ``peer`` numbers a connection, chosen by the runtime and never used twice. ``now`` has a steady time, for durations, and a date,
+    which never steps back. Bytes are only accumulated by `feed`; one `commit` a turn of the loop handles all that every connection
+    brought. After `commit`, `lost`, `tick` and every ``Work.done`` the runtime fetches `effects` and carries them out in order.
     """
 
-    def start(self, now: int) -> None:
+    def start(self, now: Instant) -> None:
         """Begin: listeners are open."""
 
-    def connected(self, peer: int, remote: str, now: int) -> None:
+    def connected(self, peer: int, remote: str, now: Instant) -> None:
         """A connection was accepted; ``remote`` is ``host:port``."""
 
     def certified(self, peer: int, names: tuple[str, ...]) -> None:
@@ -152,13 +153,7 @@ class Core(Protocol):
     def feed(self, peer: int, data: bytes) -> None:
         """Bytes arrived."""
 
-    def stepped(self, by_ms: int) -> None:
-        """The clock was set: the ``now`` of the calls that follow is so much more (or less) than the time that really passed.
-
-        What lasts as long as before moves along: deadlines, and when somebody was last heard. Dates stay what they were.
-        """
-
-    def commit(self, now: int) -> bool:
+    def commit(self, now: Instant) -> bool:
         """Handle what was fed since the last call; return whether more is left: call it again, once `effects` are carried out.
 
         After a second such call the runtime reads what others sent first.
@@ -170,17 +165,17 @@ class Core(Protocol):
     def unanswered(self, peer: int) -> bool:
         """Whether requests of the connection wait for a further turn: it is not closed at the end of its stream before that."""
 
-    def lost(self, peer: int, now: int) -> None:
+    def lost(self, peer: int, now: Instant) -> None:
         """The connection is gone."""
 
-    def due(self) -> int | None:
-        """When `tick` wants to be called next, or None."""
+    def due(self, now: Instant) -> Steady | None:
+        """When `tick` wants to be called next, or None. Who waits for a date is early or late once the clock is set: ask again."""
 
-    def tick(self, now: int) -> None:
+    def tick(self, now: Instant) -> None:
         """Time has come: deadlines, periodic work."""
 
     def effects(self) -> list[CoreEffect]:
         """Take what is to be done out of the core."""
 
-    def stop(self, now: int) -> list[Any]:
+    def stop(self, now: Instant) -> list[Any]:
         """Begin a clean stop; return operations to drive to their end (unregistering, the last sync) before leaving."""

@@ -11,6 +11,7 @@ from halfmoon.broker.settings import BrokerSettings
 from halfmoon.columns.signing import Signer
 from halfmoon.effects import Close, Work, Write
 from halfmoon.errors import StoreNotWritable
+from halfmoon.instant import instant
 from halfmoon.model import ConsumeType, MessageModel, subscription
 from halfmoon.runtime.files.disk import RealDisk
 from halfmoon.store.settings import StoreSettings
@@ -32,7 +33,7 @@ class Talk:
     """One broker and what its peers were sent."""
 
     def __init__(self, root, *, store=None, disk=None, **settings):
-        self.root, self.now = root, START_MS
+        self.root, self.now, self.ahead_ms = root, START_MS, 0
         self.settings = BrokerSettings(**settings)
         self.store_settings = StoreSettings(**{**SMALL, **(store or {})})
         self.disk = disk or RealDisk(str(root))
@@ -40,24 +41,33 @@ class Talk:
         self.held_queues: list[Work] | None = None  # a list: the works that create queues are kept in it, and all others are run
         self.open()
 
+    @property
+    def instant(self):
+        """The date ``now``, and a steady time that begins at 0 and that `set_clock` does not move."""
+        return instant(self.now, self.now - START_MS - self.ahead_ms)
+
+    def set_clock(self, by_ms):
+        """Set the clock of the broker's machine."""
+        self.now, self.ahead_ms = self.now + by_ms, self.ahead_ms + by_ms
+
     def open(self):
-        self.broker = Broker(self.settings, self.store_settings, self.disk, Random(1), self.now)
+        self.broker = Broker(self.settings, self.store_settings, self.disk, Random(1), self.instant)
         self.inboxes: dict[int, Inbox] = {}
         self.received: dict[int, list[Command]] = {}
         self.closed: dict[int, str] = {}
         self.opaque = 0
-        self.broker.start(self.now)
+        self.broker.start(self.instant)
         self.run_effects()
 
     def restart(self):
         """Stop cleanly and open the directory again."""
-        self.broker.stop(self.now)
+        self.broker.stop(self.instant)
         self.run_effects()
-        self.broker.close(self.now)
+        self.broker.close(self.instant)
         self.open()
 
     def connect(self, peer, remote=None):
-        self.broker.connected(peer, remote or f"10.0.0.{peer}:5000", self.now)
+        self.broker.connected(peer, remote or f"10.0.0.{peer}:5000", self.instant)
         self.inboxes[peer], self.received[peer] = Inbox(), []
         return peer
 
@@ -67,21 +77,21 @@ class Talk:
         self.broker.feed(peer, data)
 
     def turn(self):
-        while self.broker.commit(self.now):
+        while self.broker.commit(self.instant):
             self.run_effects()
         self.run_effects()
 
     def wait(self, ms):
         """Let time pass, with every tick that the broker asks for."""
         until = self.now + ms
-        while (due := self.broker.due()) is not None and due <= until:
-            self.now = max(self.now, due)
-            self.broker.tick(self.now)
+        while (due := self.broker.due(self.instant)) is not None and self.now + (wait_ms := due - self.instant.steady) <= until:
+            self.now += max(0, wait_ms)
+            self.broker.tick(self.instant)
             self.run_effects()
         self.now = until
 
     def lose(self, peer):
-        self.broker.lost(peer, self.now)
+        self.broker.lost(peer, self.instant)
         self.run_effects()
 
     def run_effects(self):
@@ -105,7 +115,7 @@ class Talk:
             result = work.run()
         except Exception as exc:
             result = exc
-        work.done(result, self.now)
+        work.done(result, self.instant)
 
     def release(self):
         """Run the works that were held back."""

@@ -35,8 +35,8 @@ def test_what_each_request_needs_stands_in_the_protocol_table(talk):
 
 def test_it_wants_to_be_called_when_the_first_of_its_parts_does(talk):
     broker = talk.broker
-    parts = [broker.stats.due(), broker.transactions.due(), broker.delays.due(), broker.batches.due(), broker.store.due()]
-    assert broker.due() <= min(due for due in parts if due is not None)
+    parts = [*broker.services.dues(talk.instant), broker.store.due(), broker.peers.due(), broker._next_save_at]
+    assert broker.due(talk.instant) <= min(due for due in parts if due is not None)
 
 
 def test_a_stop_saves_the_tables_and_says_what_could_not_be_saved(talk):
@@ -46,7 +46,7 @@ def test_a_stop_saves_the_tables_and_says_what_could_not_be_saved(talk):
         raise OSError(28, "No space left on device")
 
     talk.disk.save = fail
-    talk.broker.stop(talk.now)
+    talk.broker.stop(talk.instant)
     talk.run_effects()
     assert "config/topics.json: [Errno 28] No space left on device" in talk.broker.lost_at_stop()
 
@@ -59,7 +59,7 @@ def test_a_connection_that_asks_by_the_thousand_gets_a_share_of_each_turn_and_re
     count = REQUESTS_A_TURN + WAITING_MAX + 100
     talk.feed(1, asked(count, GetMaxOffset(topic="T", queue_id=0)))
     talk.feed(2, asked(1, GetMaxOffset(topic="T", queue_id=0)))
-    assert talk.broker.commit(talk.now), "more is left"
+    assert talk.broker.commit(talk.instant), "more is left"
     talk.run_effects()
     assert len(talk.received[2]) == 1
     assert len(talk.received[1]) == REQUESTS_A_TURN + 100
@@ -77,7 +77,7 @@ def test_sends_do_not_overtake_those_of_their_connection_that_wait(talk):
     # no queue is open to the reader any more: these go one by one
     for number in range(200):
         talk.post(send_header("T", queue_id=0), b"%d" % number)
-    assert talk.broker.commit(talk.now), "more is left"
+    assert talk.broker.commit(talk.instant), "more is left"
     talk.run_effects()
     for number in range(200, 300):
         talk.post(send_header("T", queue_id=0), b"%d" % number)
@@ -100,7 +100,7 @@ def test_long_answers_to_one_connection_are_spread_over_turns(talk):
     for number in range(500):
         talk.broker.topics.ensure(f"T{number}", 1, talk.now)
     talk.feed(1, asked(30, GetAllTopicConfig()))
-    talk.broker.commit(talk.now)
+    talk.broker.commit(talk.instant)
     talk.run_effects()
     length = len(talk.received[1][0].body)
     assert (len(talk.received[1]) - 1) * length < ANSWERED_BYTES_A_TURN < 30 * length
@@ -110,7 +110,7 @@ def test_long_answers_to_one_connection_are_spread_over_turns(talk):
 
 def test_nothing_is_handled_for_a_connection_that_does_not_read(talk):
     talk.feed(1, asked(100, GetMaxOffset(topic="T", queue_id=0)))
-    talk.broker.commit(talk.now)
+    talk.broker.commit(talk.instant)
     talk.broker.slow(1, is_slow=True)
     talk.turn()
     assert len(talk.received[1]) == REQUESTS_A_TURN
@@ -135,7 +135,7 @@ def test_what_a_connection_asked_one_way_before_it_was_lost_is_carried_out_and_w
     talk.consume("T", group="Mine", peer=1)
     for number in range(100):
         talk.post(progress(f"G{number}"), oneway=number % 2 == 0)
-    assert talk.broker.commit(talk.now), "more is left"
+    assert talk.broker.commit(talk.instant), "more is left"
     talk.lose(1)
     assert talk.broker.clients.member("Mine", "client-1"), "it is known as long as it asks"
     talk.turn()
@@ -152,7 +152,7 @@ def test_what_a_lost_connection_asked_while_it_did_not_read_is_carried_out(talk)
     talk.broker.slow(1, is_slow=True)
     for number in range(40):
         talk.post(progress(f"G{number}"), oneway=True)
-    talk.broker.commit(talk.now)
+    talk.broker.commit(talk.instant)
     talk.lose(1)
     talk.turn()
     assert groups_with_progress(talk) == list(range(40))
@@ -210,7 +210,7 @@ def test_what_no_longer_fits_when_it_is_put_back_is_refused_in_a_turn_that_comes
         talk.broker.topics.ensure(f"T{number}", 1, talk.now)
     monkeypatch.setattr("halfmoon.wire.peer.WAITING_BYTES_MAX", 0)
     talk.feed(1, asked(30, GetAllTopicConfig()))
-    assert talk.broker.commit(talk.now), "more is left"
+    assert talk.broker.commit(talk.instant), "more is left"
     talk.turn()
     assert {reply.code for reply in talk.received[1]} == {0, 2}
     assert {reply.opaque for reply in talk.received[1]} == set(range(30))

@@ -4,6 +4,7 @@ import pytest
 
 import halfmoon.broker.broker  # noqa: F401  # so that all parts are loaded
 from halfmoon.broker.service import Service, Services
+from halfmoon.instant import BEGINNING
 from halfmoon.wire.codes import JSON, ROCKETMQ
 from halfmoon.wire.headers.topic import UpdateAndCreateTopic
 from tests.broker.access.rule_files import write
@@ -17,7 +18,7 @@ class Forgetful(Service):
     def topic_deleted(self, topic):
         self.forgotten.append(topic)
 
-    def due(self):
+    def due(self, now):
         return self._due
 
 
@@ -33,7 +34,7 @@ def test_hooks_are_called_in_the_order_of_registration_and_those_alone_that_a_se
     services.call("group_deleted", "G")
 
     assert (first.forgotten, second.forgotten) == (["T"], ["T"])
-    assert (list(services.dues()), services.ticks, services.works) == ([5, None], [], [])
+    assert (list(services.dues(BEGINNING)), services.ticks, services.works) == ([5, None], [], [])
     assert services.texts(7) == {"at": "7"}
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from halfmoon.broker.stats import PutTimes, Stats
+from halfmoon.instant import instant
 
 NOW = 1_700_000_000_000
 
 
 def test_each_put_counts_for_its_topic_and_for_the_broker():
-    stats = Stats("cluster", NOW)
+    stats = Stats("cluster", instant(NOW))
     for count, size in ((1, 100), (32, 9000), (1, 50)):
         stats.moved("orders", None, count, size)
     stats.moved("others", None, 5, 500)
@@ -22,7 +23,7 @@ def test_each_put_counts_for_its_topic_and_for_the_broker():
 
 
 def test_a_forgotten_topic_begins_anew_and_the_brokers_sum_goes_on():
-    stats = Stats("cluster", NOW)
+    stats = Stats("cluster", instant(NOW))
     stats.moved("orders", None, 3, 300)
     stats.moved("orders", None, 4, 400)
 
@@ -36,7 +37,7 @@ def test_a_forgotten_topic_begins_anew_and_the_brokers_sum_goes_on():
 
 def test_topics_beyond_the_bound_of_counters_are_not_counted(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("halfmoon.broker.stats.ITEMS_MAX", 4)
-    stats = Stats("cluster", NOW)
+    stats = Stats("cluster", instant(NOW))
     for _ in range(3):
         for topic in ("a", "b", "c"):
             stats.moved(topic, None, 1, 10)
@@ -48,7 +49,7 @@ def test_topics_beyond_the_bound_of_counters_are_not_counted(monkeypatch: pytest
 def test_what_is_kept_of_how_long_reads_took_is_bounded(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("halfmoon.broker.stats.LATENCIES_MAX", 3)
     monkeypatch.setattr("halfmoon.broker.stats.READS_TIMED_MAX", 5)
-    stats = Stats("C", 0)
+    stats = Stats("C", instant(0))
     for number in range(9):
         stats.read(number, "t", "g")
     stats.turned(4)
@@ -63,23 +64,23 @@ def test_what_is_kept_of_how_long_reads_took_is_bounded(monkeypatch: pytest.Monk
 
 
 def test_samples_are_taken_when_they_are_due_and_not_before():
-    stats = Stats("cluster", NOW)
+    stats = Stats("cluster", instant(NOW))
     stats.moved("orders", None, 10, 1000)
-    assert stats.due() == NOW + 10_000
-    stats.tick(NOW + 9_999)
-    assert stats.due() == NOW + 10_000
-    stats.tick(NOW + 10_000)
+    assert stats.due(instant(NOW)) == NOW + 10_000
+    stats.tick(instant(NOW + 9_999))
+    assert stats.due(instant(NOW)) == NOW + 10_000
+    stats.tick(instant(NOW + 10_000))
     stats.moved("orders", None, 50, 5000)
-    stats.tick(NOW + 20_000)
+    stats.tick(instant(NOW + 20_000))
 
-    assert stats.due() == NOW + 30_000
+    assert stats.due(instant(NOW)) == NOW + 30_000
     assert stats.per_second("TOPIC_PUT_NUMS", "orders")[0] == 3.0
 
 
 def test_what_came_before_the_first_sample_counts_in_its_window():
-    stats = Stats("cluster", NOW)
+    stats = Stats("cluster", instant(NOW))
     stats.moved("orders", None, 10, 1000)
-    stats.tick(NOW + 10_000)
+    stats.tick(instant(NOW + 10_000))
 
     item = stats.item("TOPIC_PUT_NUMS", "orders")
     assert item is not None

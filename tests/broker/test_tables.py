@@ -93,9 +93,9 @@ def stopped(talk: Talk) -> Talk:
         assert talk.ask(UpdateConsumerOffset(consumer_group="G0", topic="T", queue_id=0, commit_offset=1 + number)).code == 0
         talk.wait(10_000)
         talk.restart()
-    talk.broker.stop(talk.now)
+    talk.broker.stop(talk.instant)
     talk.run_effects()
-    talk.broker.close(talk.now)
+    talk.broker.close(talk.instant)
     return talk
 
 

@@ -168,9 +168,9 @@ def test_after_a_step_of_the_clock_or_an_outage_producers_are_asked_and_nothing_
     if by == "step":
         talk.now += 100 * HOUR
     else:
-        talk.broker.stop(talk.now)
+        talk.broker.stop(talk.instant)
         talk.run_effects()
-        talk.broker.close(talk.now)
+        talk.broker.close(talk.instant)
         talk.now += 100 * HOUR
         talk.open()
     talk.wait(60_000)
@@ -188,9 +188,9 @@ def test_a_step_is_no_age_of_what_was_stored_before_it_and_behind_a_message_of_a
     talk.now += 80 * HOUR
     talk.wait(5000)
     prepare(talk, "later")
-    talk.broker.stop(talk.now)
+    talk.broker.stop(talk.instant)
     talk.run_effects()
-    talk.broker.close(talk.now)
+    talk.broker.close(talk.instant)
     talk.now -= 80 * HOUR
     talk.open()
     prepare(talk, "earlier")

@@ -26,6 +26,7 @@ from halfmoon import hot
 from halfmoon.broker.broker import Broker
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.effects import Close, Work, Write
+from halfmoon.instant import instant
 from halfmoon.ports import DiskUsage
 from halfmoon.runtime.files.disk import RealDisk
 from halfmoon.store.settings import StoreSettings
@@ -207,36 +208,36 @@ class Victim:
     def __init__(self, root: str) -> None:
         self.now = START_MS
         settings = BrokerSettings(auto_create_topics=False, transaction_check_interval_ms=5000)
-        self.broker = Broker(settings, StoreSettings(), SteadyDisk(root), Random(1), self.now)
+        self.broker = Broker(settings, StoreSettings(), SteadyDisk(root), Random(1), instant(self.now))
         self.digest = self.answers = self.closed = 0
         self.newest = -1
         self.open: list[int] = []
         self.shown: list[bytes] | None = None
-        self.broker.start(self.now)
+        self.broker.start(instant(self.now))
         self.carry_out()
 
     def connect(self) -> int:
         """Return the number of a new connection."""
         self.newest += 1
-        self.broker.connected(self.newest, f"10.0.0.1:{1024 + self.newest % 60_000}", self.now)
+        self.broker.connected(self.newest, f"10.0.0.1:{1024 + self.newest % 60_000}", instant(self.now))
         self.open.append(self.newest)
         return self.newest
 
     def lose(self, peer: int) -> None:
         """Have a connection gone."""
         self.open.remove(peer)
-        self.broker.lost(peer, self.now)
+        self.broker.lost(peer, instant(self.now))
         self.carry_out()
 
     def turn(self, peer: int, data: bytes) -> None:
         """One turn in which one connection brings bytes, and a millisecond that goes by."""
         self.broker.feed(peer, data)
-        while self.broker.commit(self.now):
+        while self.broker.commit(instant(self.now)):
             self.carry_out()
         self.carry_out()
         self.now += 1
-        if (due := self.broker.due()) is not None and due <= self.now:
-            self.broker.tick(self.now)
+        if (due := self.broker.due(instant(self.now))) is not None and due <= self.now:
+            self.broker.tick(instant(self.now))
             self.carry_out()
 
     def carry_out(self) -> None:
@@ -259,7 +260,7 @@ class Victim:
             result = work.run()
         except Exception as exc:
             result = exc
-        work.done(result, self.now)
+        work.done(result, instant(self.now))
 
     def note(self, what: bytes) -> None:
         """Take something into the digest, but for the twin that runtime information (28) names, and the lengths around it."""

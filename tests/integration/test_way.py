@@ -8,7 +8,6 @@ import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from random import Random
-from time import time
 from types import FrameType, ModuleType
 from typing import Any
 
@@ -76,7 +75,7 @@ def _is_native(function: Any) -> bool:
 
 async def walked(root: Path, exchange: Callable[[Ask, int], Awaitable[None]]) -> tuple[list[str], int]:
     """Return what one exchange passes that a turn that brings nothing does not, each once, and how many that one does."""
-    broker = Broker(BrokerSettings(), StoreSettings(), RealDisk(root), Random(1), int(time() * 1000))
+    broker = Broker(BrokerSettings(), StoreSettings(), RealDisk(root), Random(1), Clock().instant())
     server = Server(broker, [("127.0.0.1", 0)], Clock())
     [address] = await server.start()
     reader, writer = await asyncio.open_connection(*address)

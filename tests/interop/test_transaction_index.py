@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from halfmoon import Admin, LocalTransactionState, Message, StoredMessage, TransactionProducer
+from halfmoon.instant import instant
 from halfmoon.model import java_hash
 from halfmoon.runtime.files.disk import RealDisk
 from halfmoon.store import Store, StoreSettings
@@ -54,13 +55,13 @@ def directory_of(version: str, home: Path, settings: Mapping[str, object], wait_
 
 
 def opened(directory: Path, settled_below: int) -> tuple[Store, TransactionIndex]:
-    disk, now = RealDisk(directory), int(time.time() * 1000)
+    disk, now = RealDisk(directory), instant(int(time.time() * 1000))
     store = Store.open(disk, StoreSettings(), HOST, now)
-    return store, TransactionIndex.open(disk, store, StoreSettings(), settled_below=settled_below, now=now)
+    return store, TransactionIndex.open(disk, store, StoreSettings(), settled_below=settled_below, now=now.steady)
 
 
 def close(store: Store, index: TransactionIndex) -> None:
-    now = int(time.time() * 1000)
+    now = instant(int(time.time() * 1000))
     store.stop(now)
     index.stop(now)
     for work in [*store.work(), *index.work()]:

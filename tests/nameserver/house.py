@@ -8,6 +8,7 @@ from typing import Any
 
 from halfmoon.effects import Close, Work, Write
 from halfmoon.errors import StoreLocked
+from halfmoon.instant import Instant, instant
 from halfmoon.nameserver.nameserver import NameServer
 from halfmoon.nameserver.settings import NameServerSettings
 from halfmoon.wire.bodies import RegisterBrokerBody, TopicConfig, TopicConfigTable, encode_register_body
@@ -50,24 +51,33 @@ class House:
     """A name server, its connections and its clock."""
 
     def __init__(self, disk: MemoryDisk | None = None, **settings: Any) -> None:
-        self.now = START
-        self.core = NameServer(NameServerSettings(**settings), disk, now=self.now)  # type: ignore[arg-type]
-        self.core.start(self.now)
+        self.now, self.ahead_ms = START, 0
+        self.core = NameServer(NameServerSettings(**settings), disk, now=self.instant)  # type: ignore[arg-type]
+        self.core.start(self.instant)
         self.inboxes: dict[int, Inbox] = {}
         self.replies: dict[int, list[Command]] = {}
         self.closed: dict[int, str] = {}
         self.works: list[Work[Any]] = []
 
+    @property
+    def instant(self) -> Instant:
+        """The date ``now``, and a steady time that begins at 0 and that `set_clock` does not move."""
+        return instant(self.now, self.now - START - self.ahead_ms)
+
+    def set_clock(self, by_ms: int) -> None:
+        """Set the clock of the name server's machine."""
+        self.now, self.ahead_ms = self.now + by_ms, self.ahead_ms + by_ms
+
     def connect(self) -> int:
         peer = len(self.inboxes) + 1
         self.inboxes[peer], self.replies[peer] = Inbox(), []
-        self.core.connected(peer, f"192.0.2.1:{10_000 + peer}", self.now)
+        self.core.connected(peer, f"192.0.2.1:{10_000 + peer}", self.instant)
         return peer
 
     def feed(self, peer: int, *pieces: bytes) -> None:
         for piece in pieces:
             self.core.feed(peer, piece)
-        self.core.commit(self.now)
+        self.core.commit(self.instant)
         self.carry_out()
 
     def carry_out(self, *, work: bool = True) -> None:
@@ -88,7 +98,7 @@ class House:
             outcome = work.run()
         except Exception as exc:
             outcome = exc
-        work.done(outcome, self.now)
+        work.done(outcome, self.instant)
 
     def taken(self, peer: int) -> list[Command]:
         return [decode(frame.header, frame.body, frame.serialization) for frame in self.inboxes[peer].frames()]
@@ -110,14 +120,14 @@ class House:
         return json.loads(bytes(reply.body)) if reply.code == 0 else reply.code
 
     def stop(self) -> None:
-        assert self.core.stop(self.now) == []
+        assert self.core.stop(self.instant) == []
         self.carry_out()
 
     def passes(self, ms: int) -> None:
         end = self.now + ms
-        while (due := self.core.due()) is not None and due <= end:
-            self.now = max(self.now, due)
-            self.core.tick(self.now)
+        while (due := self.core.due(self.instant)) is not None and self.now + (wait_ms := due - self.instant.steady) <= end:
+            self.now += max(0, wait_ms)
+            self.core.tick(self.instant)
             self.carry_out()
         self.now = end
 

@@ -354,7 +354,7 @@ def test_a_broker_that_moved_or_has_slaves_is_no_second_one(caplog):
     peer = house.connect()
     house.register(peer=peer, fields={"brokerAddr": "192.0.2.1:10911"})
     house.register(broker_id=1, fields={"brokerAddr": "192.0.2.3:10911"})
-    house.core.lost(peer, house.now)
+    house.core.lost(peer, house.instant)
     caplog.clear()
     house.register(fields={"brokerAddr": "192.0.2.2:10911"})
     assert not caplog.records

@@ -38,8 +38,7 @@ def test_a_clock_that_is_set_makes_no_broker_and_no_connection_silent_and_keeps_
     house.register(peer=peer)
     idle = house.connect()
     house.passes(60_000)
-    house.core.stepped(by_ms)
-    house.now += by_ms
+    house.set_clock(by_ms)
     house.passes(59_000)
     assert house.route() != 17
     assert house.closed == {}
@@ -53,8 +52,7 @@ def test_a_clock_that_is_set_neither_ends_nor_draws_out_the_wait_for_brokers_aft
     house = House(need_wait_for_service=True, wait_for_service_seconds=45)
     house.register()
     house.passes(20_000)
-    house.core.stepped(by_ms)
-    house.now += by_ms
+    house.set_clock(by_ms)
     house.passes(20_000)
     before = house.route()
     house.passes(6_000)
@@ -84,7 +82,7 @@ def test_the_address_of_a_broker_forges_no_line_of_the_log(caplog: pytest.LogCap
     house = House()
     peer = house.connect()
     house.register(peer=peer, fields={"brokerAddr": "10.0.0.9:10911\r\n2026-01-01 ERROR forged\x1b[2J\x00"})
-    house.core.lost(peer, house.now)
+    house.core.lost(peer, house.instant)
     lines = [record.getMessage() for record in caplog.records]
     assert all(line.isprintable() for line in lines)
     assert any(r"10911\r\n2026-01-01 ERROR forged\x1b[2J\x00" in line for line in lines)
@@ -95,7 +93,7 @@ def test_a_lost_connection_removes_its_brokers_at_once() -> None:
     peer = house.connect()
     house.register(peer=peer)
     house.register("broker-b")
-    house.core.lost(peer, house.now)
+    house.core.lost(peer, house.instant)
     assert [each["brokerName"] for each in house.route()["brokerDatas"]] == ["broker-b"]
 
 
@@ -125,7 +123,7 @@ def test_a_value_is_answered_only_once_it_is_durable() -> None:
     house = House(disk := MemoryDisk())
     peer = house.connect()
     house.core.feed(peer, encode(Command(code=100, opaque=1, fields={"namespace": "n", "key": "k", "value": "v"})))
-    house.core.commit(house.now)
+    house.core.commit(house.instant)
     house.carry_out(work=False)
     assert house.taken(peer) == []
     house.work()
@@ -139,7 +137,7 @@ def test_changes_during_a_save_share_the_next_one() -> None:
     peer = house.connect()
     for key in "abcd":
         house.core.feed(peer, encode(Command(code=100, fields={"namespace": "n", "key": key, "value": "v"})))
-        house.core.commit(house.now)
+        house.core.commit(house.instant)
         house.carry_out(work=False)
     assert len(house.works) == 1
     house.work()
@@ -174,9 +172,9 @@ def test_a_directory_belongs_to_one_name_server_until_its_last_save_is_done() ->
         House(disk)
     peer = house.connect()
     house.core.feed(peer, encode(Command(code=100, fields={"namespace": "n", "key": "k", "value": "v"})))
-    house.core.commit(house.now)
+    house.core.commit(house.instant)
     house.carry_out(work=False)
-    house.core.stop(house.now)
+    house.core.stop(house.instant)
     house.carry_out(work=False)
     assert disk.is_locked
     house.work()
@@ -295,16 +293,16 @@ def test_a_connection_that_asks_by_the_thousand_gets_a_share_of_each_turn_and_re
     count = REQUESTS_A_TURN + WAITING_MAX + 5
     house.core.feed(loud, b"".join(encode(Command(code=105, opaque=number, fields={"topic": "T"})) for number in range(count)))
     house.core.feed(quiet, encode(Command(code=105, opaque=1, fields={"topic": "T"})))
-    assert house.core.commit(house.now), "more is left"
+    assert house.core.commit(house.instant), "more is left"
     house.carry_out()
     assert len(house.taken(quiet)) == 1
     replies = house.taken(loud)
     assert [(reply.code, reply.remark) for reply in replies[REQUESTS_A_TURN:]] == [(2, OVERLOAD)] * 5
 
     house.core.slow(loud, is_slow=True)
-    assert not house.core.commit(house.now)
+    assert not house.core.commit(house.instant)
     house.core.slow(loud, is_slow=False)
-    while house.core.commit(house.now):
+    while house.core.commit(house.instant):
         house.carry_out()
     house.carry_out()
     assert len(house.taken(loud)) == WAITING_MAX
@@ -320,10 +318,10 @@ def test_what_a_connection_asked_one_way_before_it_was_lost_is_carried_out_and_n
     house = House()
     peer = house.connect()
     house.core.feed(peer, puts(100) + encode(Command(code=105, opaque=1, fields={"topic": "T"})))
-    assert house.core.commit(house.now), "more is left"
+    assert house.core.commit(house.instant), "more is left"
     house.carry_out()
-    house.core.lost(peer, house.now)
-    while house.core.commit(house.now):
+    house.core.lost(peer, house.instant)
+    while house.core.commit(house.instant):
         house.carry_out()
     assert [house.core.values.get("n", f"k{number}") for number in range(100)] == ["v"] * 100
     assert house.taken(peer) == []
@@ -345,7 +343,7 @@ def test_a_mistake_with_one_request_costs_its_connection_and_no_other_request(
     monkeypatch.setattr(house.core, "_refuse", failing)
     for peer in (mistaken, other):
         house.core.feed(peer, encode(Command(code=105, opaque=1, fields={"topic": "T"})))
-    house.core.commit(house.now)
+    house.core.commit(house.instant)
     house.carry_out()
     assert house.closed == {mistaken: "what it asked failed"}
     assert [reply.code for reply in house.taken(other)] == [17]

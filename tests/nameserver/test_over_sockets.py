@@ -27,7 +27,7 @@ from halfmoon.wire.headers.route import GetKvConfig, GetKvConfigReply, GetRoutei
 @asynccontextmanager
 async def name_server(directory: Path) -> AsyncIterator[str]:
     clock = Clock()
-    server = Server(NameServer(NameServerSettings(), RealDisk(directory), now=clock.now()), [("127.0.0.1", 0)], clock)
+    server = Server(NameServer(NameServerSettings(), RealDisk(directory), now=clock.instant()), [("127.0.0.1", 0)], clock)
     ((host, port),) = await server.start()
     try:
         yield f"{host}:{port}"

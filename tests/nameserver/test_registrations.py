@@ -23,7 +23,7 @@ def large() -> bytes:
 def send(house: House, peer: int, body: bytes, **fields: str) -> None:
     """Send a registration and let a turn pass, in which nothing is done beside the loop."""
     house.core.feed(peer, encode(Command(code=103, opaque=5, fields=register_fields(**fields), body=body, version=409)))
-    house.core.commit(house.now)
+    house.core.commit(house.instant)
     house.carry_out(work=False)
 
 
@@ -50,7 +50,7 @@ def test_others_have_their_turn_between_the_chunks_and_the_answer_comes_with_the
     while house.works:
         other = house.connect()
         house.core.feed(other, encode(Command(code=105, fields={"topic": TOPICS[-1]})))
-        house.core.commit(house.now)
+        house.core.commit(house.instant)
         step(house)
         seen.append(codes(house, other))
 
@@ -104,7 +104,7 @@ def test_a_broker_that_is_gone_before_all_was_taken_in_leaves_nothing(large: byt
     for _ in range(steps):
         step(house)
 
-    house.core.lost(peer, house.now)
+    house.core.lost(peer, house.instant)
     finish(house)
 
     assert (house.core.routes.topics(), house.core.routes.groups()) == ([], [])
@@ -119,7 +119,7 @@ def test_a_broker_that_leaves_before_all_was_taken_in_leaves_nothing(large: byte
         step(house)
 
     house.core.feed(peer, encode(Command(code=104, opaque=6, fields=register_fields())))
-    house.core.commit(house.now)
+    house.core.commit(house.instant)
     finish(house)
 
     assert sorted(codes(house, peer)) == [0, 1]

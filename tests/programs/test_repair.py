@@ -41,9 +41,9 @@ def fill(disk: SimDisk) -> None:
     for queue_id in range(4):
         talk.ask(UpdateConsumerOffset(consumer_group="G", topic="T", queue_id=queue_id, commit_offset=20))
     talk.wait(6000)
-    talk.broker.stop(talk.now)
+    talk.broker.stop(talk.instant)
     talk.run_effects()
-    talk.broker.close(talk.now)
+    talk.broker.close(talk.instant)
 
 
 @pytest.fixture(scope="module")
@@ -113,9 +113,9 @@ def read_back(disk: SimDisk) -> dict[tuple[str, int, int], bytes]:
             if int(reply.fields["nextBeginOffset"]) <= offset:
                 break
             offset = int(reply.fields["nextBeginOffset"])
-    talk.broker.stop(talk.now)
+    talk.broker.stop(talk.instant)
     talk.run_effects()
-    talk.broker.close(talk.now)
+    talk.broker.close(talk.instant)
     return found
 
 

@@ -6,6 +6,7 @@ from random import Random
 
 from halfmoon.effects import Work
 from halfmoon.hot import ENTRY
+from halfmoon.instant import instant
 from halfmoon.ports import Disk
 from halfmoon.store import Draft, ReadResult, ReadStatus, Store, StoreSettings
 from halfmoon.store.records import RecordFacts, check_at
@@ -24,7 +25,7 @@ def small(**settings) -> StoreSettings:
 
 
 def open_store(disk: Disk, now: int = NOW, **settings) -> Store:
-    return Store.open(disk, small(**settings), HOST, now)
+    return Store.open(disk, small(**settings), HOST, instant(now))
 
 
 def draft(body: bytes = b"hello", properties: bytes = b"", *, flag=0, sys_flag=0, born=BORN, tag=0, prepared=0) -> Draft:
@@ -48,13 +49,13 @@ def run(work: Work, now: int = NOW) -> None:
         result = work.run()
     except OSError as exc:
         result = exc
-    work.done(result, now)
+    work.done(result, instant(now))
 
 
 def close(store: Store, now: int = NOW) -> None:
-    store.stop(now)
+    store.stop(instant(now))
     carry_out(store, now)
-    store.close(now)
+    store.close(instant(now))
 
 
 def disk_without_a_log_file() -> SimDisk:

@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from halfmoon.instant import instant
 from halfmoon.model import java_hash
 from halfmoon.store import Store
 from halfmoon.store.check.fsck import fsck
@@ -43,7 +44,7 @@ class History:
         self.open()
 
     def open(self) -> None:
-        self.store = Store.open(self.disk, self.settings, HOST, self.now)
+        self.store = Store.open(self.disk, self.settings, HOST, instant(self.now))
         self.waiting = []
         self.unanswered: list[tuple[tuple[str, int], int, bytes, int]] = []
 
@@ -68,7 +69,7 @@ class History:
             else:
                 self.sent[queue][offset] = body
                 self.kept[queue][offset] = (body, end[number])
-        self.store.flush(len(drafts))
+        self.store.flush(len(drafts), self.now)
         self.waiting += self.store.work()
 
     def step(self) -> None:
@@ -79,7 +80,7 @@ class History:
         elif choice < 0.9 and self.waiting:
             run(self.waiting.pop(self.random.randrange(len(self.waiting))), self.now)
         else:
-            self.store.tick(self.now)
+            self.store.tick(instant(self.now))
         self.waiting += self.store.work()
         self._note_answers()
 
@@ -118,11 +119,11 @@ class History:
         while self.waiting:
             run(self.waiting.pop(0), self.now)
             self.waiting += self.store.work()
-        self.store.stop(self.now)
+        self.store.stop(instant(self.now))
         for work in self.store.work():
             run(work, self.now)
         self._note_answers()
-        self.store.close(self.now)
+        self.store.close(instant(self.now))
         self._note_answers()
         assert not self.unanswered
         assert list(fsck(self.disk, self.settings)) == []

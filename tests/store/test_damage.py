@@ -8,6 +8,7 @@ from random import Random
 import pytest
 
 from halfmoon.errors import StoreError
+from halfmoon.instant import instant
 from halfmoon.store import Appended, Store
 from halfmoon.store.layout import file_name
 from halfmoon.store.log.quarantine import KEPT_MAX
@@ -31,7 +32,7 @@ def used_disk(*, clean: bool = False, seed: int = 1) -> tuple[SimDisk, dict[int,
     bodies = {number: b"%04d" % number + bytes(1996) for number in range(COUNT)}
     places = [store.append("t", 0, [draft(body)], NOW).physical_offsets[0] for body in bodies.values()]
     for now in (NOW + 1000, NOW + 2000):
-        store.tick(now)
+        store.tick(instant(now))
         carry_out(store, now)
     if clean:
         close(store)
@@ -79,7 +80,7 @@ def test_names_that_a_power_loss_took_leave_a_log_that_ends_before_them_and_the_
         store = open_store(disk)
         for _ in range(5):
             store.append("t", 0, [draft(bytes(3000))], NOW)
-        store.tick(NOW + 1000)
+        store.tick(instant(NOW + 1000))
         carry_out(store)
         for _ in range(100):
             store.append("t", 0, [draft(b"x" * 3000)], NOW)
@@ -348,7 +349,7 @@ def test_queue_and_index_files_that_are_newer_than_the_log_say_nothing_that_it_d
     for number in range(40):
         store.append("t", 0, [draft(b"lost%04d" % number + bytes(1000), b"KEYS\x01k%d\x02" % number)], NOW)
     for now in range(NOW + 3000, NOW + 9000, 100):
-        store.tick(now)
+        store.tick(instant(now))
         carry_out(store, now)
     disk.crash(power=False)
     end = places[-1] + places[-1] - places[-2]

@@ -20,10 +20,10 @@ def sync_store() -> Store:
 def test_what_is_appended_during_a_sync_waits_for_the_next_one():
     store = sync_store()
     first = store.append("t", 0, [draft()], NOW)
-    store.flush(waiting=1)
+    store.flush(1, NOW)
     [work] = [work for work in store.work() if work.name == "sync log"]
     second = store.append("t", 0, [draft()], NOW)
-    store.flush(waiting=1)
+    store.flush(1, NOW)
     assert [work for work in store.work() if work.name == "sync log"] == [], "one sync of the log at a time"
 
     run(work)

@@ -10,6 +10,7 @@ from unittest.mock import Mock
 import pytest
 
 from halfmoon.errors import StoreNotWritable
+from halfmoon.instant import instant
 from halfmoon.store.health import LASTS_MS, Health
 from halfmoon.testing.disk import SimDisk
 from tests.store.driving import NOW, carry_out, draft, open_store, read_all
@@ -34,9 +35,9 @@ def test_a_store_without_descriptors_refuses_with_the_reason_and_goes_on_when_th
             assert any("too many open files" in str(error) for error in told)
             with pytest.raises(StoreNotWritable, match="too many open files"):
                 any(store.append("old", 0, [draft(bytes(3000))], NOW) is None for _ in range(100))
-        store.flush(1)
+        store.flush(1, NOW)
         carry_out(store)
-        store.tick(NOW + 600)
+        store.tick(instant(NOW + 600))
         carry_out(store)
         assert store.failure is None
         assert store.health.short is not None
@@ -45,12 +46,12 @@ def test_a_store_without_descriptors_refuses_with_the_reason_and_goes_on_when_th
         carry_out(store)
         assert told[-1] is None
         end = store.append("later", 0, [draft(b"after")], NOW + 700).end_offset
-        store.flush(1)
-        store.tick(NOW + 1300)
+        store.flush(1, NOW)
+        store.tick(instant(NOW + 1300))
         carry_out(store)
         assert store.durable_offset >= end
         assert [body for body, _ in read_all(store, "later", 0).values()] == [b"after"]
-        store.tick(NOW + 1300 + LASTS_MS)
+        store.tick(instant(NOW + 1300 + LASTS_MS))
         assert store.health.short is None
     assert "too many open files" in caplog.text
     assert "did not occur for 60 s" in caplog.text
@@ -63,13 +64,13 @@ def test_what_no_descriptor_was_left_to_sync_is_synced_later(flush: str):
     store.append("t", 0, [draft(b"kept")], NOW)
     disk.descriptors = 0
     for at in (600, 1200, 1800):
-        store.flush(1)
-        store.tick(NOW + at)
+        store.flush(1, NOW)
+        store.tick(instant(NOW + at))
         carry_out(store)
     assert store.durable_offset == 0
     disk.descriptors = None
     for at in (2400, 3600):
-        store.tick(NOW + at)
+        store.tick(instant(NOW + at))
         carry_out(store)
     assert store.durable_offset == store.end_offset
     disk.crash(power=True)
@@ -81,7 +82,7 @@ def test_a_sync_that_failed_is_in_the_log_with_the_reason_once(caplog: pytest.Lo
     store = open_store(disk, flush_disk_type="SYNC_FLUSH")
     store.append("t", 0, [draft()], NOW)
     disk.fail_syncs = 1
-    store.flush(1)
+    store.flush(1, NOW)
     carry_out(store)
     for _ in range(3):
         with pytest.raises(StoreNotWritable):
@@ -97,8 +98,8 @@ def test_a_log_file_that_somebody_took_away_ends_the_store_before_a_send_counts_
     store = open_store(disk, flush_disk_type=flush)
     end = store.append("old", 0, [draft(b"before")], NOW).end_offset
     disk.remove(store.log.segments.path(0))
-    store.flush(1)
-    store.tick(NOW + 600)
+    store.flush(1, NOW)
+    store.tick(instant(NOW + 600))
     carry_out(store)
     assert "no such file" in str(store.failure)
     assert store.durable_offset < end
@@ -119,13 +120,13 @@ def test_a_checkpoint_that_cannot_be_written_is_said_and_keeps_nothing_else_from
     written, broken = store._checkpoint_file.write, OSError(number, "no")
     store._checkpoint_file.write = Mock(side_effect=broken)
 
-    store.tick(NOW + 60_000)
+    store.tick(instant(NOW + 60_000))
     carry_out(store)
 
     assert store.durable_offset >= end
     assert store.health.short is not None or store.failure is not None
     assert (store.failure is not None) is lasts
     store._checkpoint_file.write = written
-    store.tick(NOW + 180_000)
+    store.tick(instant(NOW + 180_000))
     carry_out(store)
     assert (store.failure is not None) is lasts

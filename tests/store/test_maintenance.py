@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+from halfmoon.instant import instant
 from halfmoon.testing.disk import SimDisk
 from tests.store.driving import NOW, carry_out, draft, open_store
 
@@ -14,6 +15,6 @@ def test_the_key_index_catches_up_while_nobody_appends_or_reads():
     now = NOW
     for _ in range(100):
         now += 20
-        store.tick(now)
+        store.tick(instant(now))
         carry_out(store, now)
     assert store._indexing.position == store.end_offset

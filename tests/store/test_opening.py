@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from halfmoon.errors import StoreNotWritable
+from halfmoon.instant import instant
 from halfmoon.store import Store
 from halfmoon.store.check.fsck import fsck
 from halfmoon.testing.disk import PAGE_BYTES, SimDisk
@@ -25,9 +26,9 @@ def store_whose_sync_failed(disk: SimDisk, **settings) -> None:
     store.append("t", 0, [draft(b"one"), draft(b"two", b"KEYS\x01k\x02"), draft(bytes(9000))], NOW)
     disk.fail_syncs = 1
     if store.sync_flush:
-        store.flush(2)
+        store.flush(2, NOW)
     else:
-        store.tick(NOW + 10_000)
+        store.tick(instant(NOW + 10_000))
     for work in store.work():
         run(work)
     assert store.failure is not None
@@ -55,7 +56,7 @@ def test_in_async_flush_the_next_sync_brings_what_a_failed_one_left_in_memory():
         found = bodies_of(store)
         assert len(found) == 3
         for now in (NOW + 20_000, NOW + 40_000):
-            store.tick(now)
+            store.tick(instant(now))
             carry_out(store, now)
         assert store.durable_offset == store.end_offset
         disk.crash(power=True)
@@ -128,7 +129,7 @@ def test_what_a_clean_stop_left_is_not_written_again():
     store.append("t", 0, [draft(b"a")], NOW)
     close(store)
     disk.stop_after_writes = 10
-    Store.open(disk, small(), HOST, NOW)
+    Store.open(disk, small(), HOST, instant(NOW))
     assert disk.stop_after_writes >= 5
 
 
@@ -138,7 +139,7 @@ def test_the_index_files_of_a_process_whose_sync_failed_are_whole_after_a_loss()
         store = open_store(disk)
         for number in range(250):  # two files and a half of 99 keys
             store.append("t", 0, [draft(b"%d" % number, b"KEYS\x01k%d\x02" % number)], NOW)
-        store.tick(NOW + 1)
+        store.tick(instant(NOW + 1))
         works = store.work()
         disk.fail_syncs = 1
         for work in works:
@@ -148,7 +149,7 @@ def test_the_index_files_of_a_process_whose_sync_failed_are_whole_after_a_loss()
         disk.crash(power=False)
         store = open_store(disk)
         for now in range(NOW + 1000, NOW + 6000, 500):
-            store.tick(now)
+            store.tick(instant(now))
             carry_out(store, now)
         assert store._indexing.safe_offset > 0
         disk.crash(power=True)
@@ -228,7 +229,7 @@ def test_records_refused_by_a_full_disk_never_come_back_whatever_fails_after_it(
         record = bytes(PAGE_BYTES - 91 - len("t"))  # one page each, so that stale ones can line up
         for _ in range(10):
             store.append("t", 0, [draft(record)], NOW)
-        store.tick(NOW + 10_000)
+        store.tick(instant(NOW + 10_000))
         carry_out(store, NOW + 10_000)
         disk.open("commitlog/00000000000000000000").fill()
         disk.full = True
@@ -237,13 +238,13 @@ def test_records_refused_by_a_full_disk_never_come_back_whatever_fails_after_it(
         disk.full = False
         store.append("t", 0, [draft(b"y" + record[1:])], NOW)
         disk.fail_syncs = 2
-        store.tick(NOW + 20_000)
+        store.tick(instant(NOW + 20_000))
         carry_out(store, NOW + 20_000)
         assert store.failure is not None
         disk.fail_syncs = 0
         disk.crash(power=False)
         store = open_store(disk)
-        store.tick(NOW + 30_000)
+        store.tick(instant(NOW + 30_000))
         carry_out(store, NOW + 30_000)
         disk.crash(power=True)
         store = open_store(disk)

@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from halfmoon.errors import StoreNotWritable
+from halfmoon.instant import instant
 from halfmoon.ports import DiskUsage
 from halfmoon.store import ReadStatus, Store, StoreSettings
 from halfmoon.store.maintenance import MANUAL_ROUNDS
@@ -27,13 +28,13 @@ def filled(now: int = NOW, **settings) -> tuple[SimDisk, Store]:
     for number in range(20):
         store.append("t", number % 2, [draft(b"%d" % number + bytes(30_000))], now + number)
     for later in (500, 1500, 2500):
-        store.tick(now + later)
+        store.tick(instant(now + later))
         carry_out(store, now + later)
     return disk, store
 
 
 def tick(store: Store, now: int) -> None:
-    store.tick(now)
+    store.tick(instant(now))
     carry_out(store, now)
 
 
@@ -54,7 +55,7 @@ def test_queues_follow_the_log_while_entries_wait_which_are_written_with_the_oth
         store.append("t", 0, [draft()], NOW + 3000)
     waiting = queue.written - queue.stored
     store._write_out.due = NOW + 100 * 24 * HOUR  # no round begins
-    store.tick(FOUR)
+    store.tick(instant(FOUR))
     assert (queue.written - queue.stored, store.failure) == (waiting, None)
     assert waiting
     assert queue.min_offset > 0
@@ -125,7 +126,7 @@ def test_files_that_are_not_durable_are_not_deleted():
     for _ in range(20):
         store.append("t", 0, [draft(bytes(30_000))], NOW)
     disk.used_bytes = disk.total_bytes * 86 // 100
-    store.tick(NOW + 60_000)  # the syncs are left as work and not done
+    store.tick(instant(NOW + 60_000))  # the syncs are left as work and not done
     assert len(disk.list("commitlog")) == 10
 
 
@@ -141,7 +142,7 @@ def test_files_wait_for_what_is_undecided_in_them_and_then_until_its_decision_is
     store.append("t", 0, [draft(b"the decision")], FOUR + 15_000)
     end = store.end_offset
     for later in (20_000, 30_000, 40_000):
-        store.tick(FOUR + later)  # its sync is left as work and not done
+        store.tick(instant(FOUR + later))  # its sync is left as work and not done
     assert (store.min_offset, store.durable_offset < end) == (3 * 65536, True)
     carry_out(store, FOUR + 40_000)
     tick(store, FOUR + 50_000)

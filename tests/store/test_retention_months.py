@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from halfmoon.instant import instant
 from halfmoon.testing.disk import SimDisk
 from tests.store.driving import NOW, carry_out, close, draft, facts_of, open_store
 
@@ -60,7 +61,7 @@ class Months:
         before, first = self.store.min_offset, self.now
         for _ in range(4):  # so that all is durable, indexed and looked at
             self.now += 15_000
-            self.store.tick(self.now)
+            self.store.tick(instant(self.now))
             carry_out(self.store, self.now)
         self.now = first
         self.note_deleted(before, percent)

@@ -10,6 +10,7 @@ import pytest
 
 from halfmoon.errors import MessageIllegal, StoreLocked, StoreNotWritable, UsageError
 from halfmoon.hot import DURABLE, Draft, Messages
+from halfmoon.instant import instant
 from halfmoon.runtime.files.disk import RealDisk
 from halfmoon.store import ReadStatus, Store, StoreSettings
 from halfmoon.testing.disk import SimDisk
@@ -90,7 +91,7 @@ def test_ipv6_hosts_take_twenty_bytes(disk: SimDisk):
     assert len(record) == 91 + 12 + 1 + 3
     assert int.from_bytes(record[36:40], "big") == 0x10
     assert [body for _, _, body in facts_of(store.read("t", 0, 0, 32))] == [b"six", b"four"]
-    other = Store.open(SimDisk(Random(2)), store.settings, bytes(20), NOW)
+    other = Store.open(SimDisk(Random(2)), store.settings, bytes(20), instant(NOW))
     other.append("t", 0, [draft(b"x")], NOW)
     assert facts_of(other.read("t", 0, 0, 32))[0][1].sys_flag == 0x20
 
@@ -149,7 +150,7 @@ def test_a_record_is_found_by_its_physical_offset_only(disk: SimDisk):
 def test_in_sync_flush_a_message_is_visible_once_it_is_durable(disk: SimDisk):
     store = open_store(disk, **SYNC)
     appended = store.append("t", 0, [draft()], NOW)
-    store.flush(1)
+    store.flush(1, NOW)
     [work] = store.work()
     assert work.inline
     assert store.read("t", 0, 0, 32).status is ReadStatus.NO_MESSAGE_IN_QUEUE
@@ -165,11 +166,11 @@ def test_in_sync_flush_a_message_is_visible_once_it_is_durable(disk: SimDisk):
 def test_what_is_appended_during_a_sync_waits_together_for_the_next(disk: SimDisk):
     store = open_store(disk, **SYNC)
     store.append("t", 0, [draft()], NOW)
-    store.flush(2)
+    store.flush(2, NOW)
     [first] = store.work()
     for number in range(5):
         store.append("t", number, [draft()], NOW)
-        store.flush(1)
+        store.flush(1, NOW)
         assert store.work() == []
     syncs = disk.syncs
     run(first)
@@ -182,10 +183,10 @@ def test_what_is_appended_during_a_sync_waits_together_for_the_next(disk: SimDis
 def test_what_nobody_waits_for_becomes_visible_soon(disk: SimDisk):
     store = open_store(disk, **SYNC)
     store.append("t", 0, [draft()], NOW)
-    store.flush(0)
+    store.flush(0, NOW)
     assert store.work() == []
     assert store.due() <= NOW + 10
-    store.tick(NOW + 10)
+    store.tick(instant(NOW + 10))
     carry_out(store)
     assert store.queue_max("t", 0) == 1
 
@@ -193,10 +194,10 @@ def test_what_nobody_waits_for_becomes_visible_soon(disk: SimDisk):
 def test_a_failed_sync_stops_the_store_for_good_and_shows_nothing(disk: SimDisk):
     store = open_store(disk, **SYNC)
     store.append("t", 0, [draft(b"kept")], NOW)
-    store.flush(1)
+    store.flush(1, NOW)
     carry_out(store)
     appended = store.append("t", 0, [draft(b"lost")], NOW)
-    store.flush(1)
+    store.flush(1, NOW)
     disk.fail_syncs = 1
     carry_out(store)
     assert "sync failed" in store.refusal
@@ -204,7 +205,7 @@ def test_a_failed_sync_stops_the_store_for_good_and_shows_nothing(disk: SimDisk)
     assert store.queue_max("t", 0) == 1
     with pytest.raises(StoreNotWritable, match="sync failed"):
         store.append("t", 0, [draft()], NOW)
-    store.tick(NOW + 10_000)
+    store.tick(instant(NOW + 10_000))
     assert store.work() == []
     close(store)
     assert disk.exists("abort")
@@ -214,7 +215,7 @@ def test_a_failed_sync_stops_async_flush_too(disk: SimDisk):
     store = open_store(disk)
     store.append("t", 0, [draft()], NOW)
     disk.fail_syncs = 1
-    store.tick(NOW + 600)
+    store.tick(instant(NOW + 600))
     carry_out(store)
     assert "sync failed" in store.refusal
     assert store.due() is None
@@ -237,12 +238,12 @@ def test_a_full_disk_refuses_an_append_and_takes_the_next_when_there_is_room(dis
 def test_a_disk_above_the_warning_ratio_refuses_writes_until_it_is_below(disk: SimDisk):
     store = open_store(disk)
     disk.used_bytes = disk.total_bytes * 91 // 100
-    store.tick(NOW + 60_000)
+    store.tick(instant(NOW + 60_000))
     assert "the disk is full" in store.refusal
     with pytest.raises(StoreNotWritable, match="disk is full"):
         store.append("t", 0, [draft()], NOW)
     disk.used_bytes = 0
-    store.tick(NOW + 120_000)
+    store.tick(instant(NOW + 120_000))
     assert store.refusal is None
 
 
@@ -271,7 +272,7 @@ def test_a_checkpoint_follows_about_every_second_and_idle_stores_are_left_alone(
     store.append("t", 0, [draft()], NOW)
     assert store.due() <= NOW + 500
     for now in range(NOW, NOW + 3000, 100):
-        store.tick(now)
+        store.tick(instant(now))
         carry_out(store, now)
     assert store.durable_offset == store.end_offset
     assert store.due() > NOW + 5000
@@ -331,7 +332,7 @@ def test_a_closed_store_leaves_no_file_open_or_mapped_but_what_is_being_read(tmp
     for number in range(200):
         store.append("t", number % 4, [draft(bytes(900), b"KEYS\x01k\x02")], NOW)
     for now in (NOW + 1000, NOW + 2000):
-        store.tick(now)
+        store.tick(instant(now))
         carry_out(store, now)
     piece = store.read("t", 0, 0, 1).pieces[0]
     before = bytes(piece)

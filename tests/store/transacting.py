@@ -7,6 +7,7 @@ from random import Random
 from typing import NamedTuple
 
 from halfmoon.hot import ENTRY
+from halfmoon.instant import instant
 from halfmoon.model import java_hash
 from halfmoon.ports import Disk
 from halfmoon.store import Store, StoreSettings
@@ -40,7 +41,7 @@ def disk_of(seed: int = 1) -> SimDisk:
 
 def open_both(disk: Disk, now: int = NOW, settled_below: int = 0, **more) -> tuple[Store, TransactionIndex]:
     chosen = settings(**more)
-    store = Store.open(disk, chosen, HOST, now)
+    store = Store.open(disk, chosen, HOST, instant(now))
     return store, TransactionIndex.open(disk, store, chosen, settled_below=settled_below, now=now)
 
 
@@ -51,18 +52,18 @@ def carry_out_both(store: Store, index: TransactionIndex, now: int = NOW) -> Non
 
 
 def close_both(store: Store, index: TransactionIndex, now: int = NOW) -> None:
-    store.stop(now)
-    index.stop(now)
+    store.stop(instant(now))
+    index.stop(instant(now))
     carry_out_both(store, index, now)
-    index.close(now)
-    store.close(now)
+    index.close(instant(now))
+    store.close(instant(now))
 
 
 def save_all(store: Store, index: TransactionIndex, now: int) -> int:
     """Let time pass until everything is synced and the watermark says so; return the time."""
     for _ in range(3):
         now += 2000
-        store.tick(now)
+        store.tick(instant(now))
         index.tick(now)
         carry_out_both(store, index, now)
     return now

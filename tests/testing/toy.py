@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from halfmoon.effects import Call, Close, CoreEffect, Start, Work, Write, sleep
+from halfmoon.instant import Instant, Steady
 from halfmoon.wire.codes import ONEWAY
 from halfmoon.wire.command import Command, decode, encode, reply_command, request_command
 from halfmoon.wire.frame import Inbox
@@ -24,16 +25,15 @@ class Toy:
         self.requests = 0
         self.gone: list[int] = []
         self.ticks: list[int] = []
-        self.steps: list[int] = []
         self.due_ms: int | None = None
         self.left: list[CoreEffect] = []
         self.on_request: Callable[[int, Command], None] = self.answer
         self.stopping: list[Any] = []
 
-    def start(self, now: int) -> None:
-        self.started_ms = now
+    def start(self, now: Instant) -> None:
+        self.started = now
 
-    def connected(self, peer: int, remote: str, now: int) -> None:
+    def connected(self, peer: int, remote: str, now: Instant) -> None:
         assert peer not in self.inboxes
         self.inboxes[peer] = Inbox()
 
@@ -41,10 +41,7 @@ class Toy:
         self.fed.append(peer)
         self.inboxes[peer].feed(data)
 
-    def stepped(self, by_ms: int) -> None:
-        self.steps.append(by_ms)
-
-    def commit(self, now: int) -> None:
+    def commit(self, now: Instant) -> None:
         self.now = now
         if self.fed:
             self.turns.append(self.fed)
@@ -54,21 +51,21 @@ class Toy:
                     self.requests += 1
                     self.on_request(peer, decode(frame.header, frame.body, frame.serialization))
 
-    def lost(self, peer: int, now: int) -> None:
+    def lost(self, peer: int, now: Instant) -> None:
         self.gone.append(peer)
 
-    def due(self) -> int | None:
-        return self.due_ms
+    def due(self, now: Instant) -> Steady | None:
+        return None if self.due_ms is None else now.at(self.due_ms)
 
-    def tick(self, now: int) -> None:
-        self.ticks.append(now)
+    def tick(self, now: Instant) -> None:
+        self.ticks.append(now.date)
         self.due_ms = None
 
     def effects(self) -> list[CoreEffect]:
         left, self.left = self.left, []
         return left
 
-    def stop(self, now: int) -> list[Any]:
+    def stop(self, now: Instant) -> list[Any]:
         return self.stopping
 
     # ------------------------------------------------------------ what requests do
@@ -81,7 +78,7 @@ class Toy:
     def answer_after_work(self, peer: int, request: Command, *, run: Callable[[], int]) -> None:
         """Answer with what a `Work` returned, or -1 when it raised."""
 
-        def done(outcome: int | Exception, now: int) -> None:
+        def done(outcome: int | Exception, now: Instant) -> None:
             offset = -1 if isinstance(outcome, Exception) else outcome
             self.left.append(Write(peer, [encode(reply_command(request, header=OffsetReply(offset=offset)))]))
 

@@ -49,6 +49,7 @@ from halfmoon.broker.transactions.transactions import Transactions
 from halfmoon.effects import CoreEffect, Op, Start, Work
 from halfmoon.errors import AccessRefused, BadHeader, ResponseCode, SystemBusy
 from halfmoon.hot import NATIVE, Completions, Frame
+from halfmoon.instant import Instant, Steady
 from halfmoon.logs import CountedLog
 from halfmoon.ports import Disk
 from halfmoon.store.settings import StoreSettings
@@ -73,7 +74,7 @@ class Broker:
     """
 
     def __init__(
-        self, settings: BrokerSettings, store_settings: StoreSettings, disk: Disk, random: Random, now: int,
+        self, settings: BrokerSettings, store_settings: StoreSettings, disk: Disk, random: Random, now: Instant,
         rule_files: RuleFiles | None = None,
     ) -> None:  # fmt: skip
         settings, store_settings = replace(settings), replace(store_settings)  # its own: see `Configuration`
@@ -106,14 +107,14 @@ class Broker:
         self.administration = Administration(self.access, settings, context.pending_replies)
         self.batches = Batches(context, self.sends, self.delays, self.registration.name_servers, self._start)
         self._handlers, self._handled_last = self._register()
-        self.backlog, self._dropped = Backlog(), CountedLog(log, "requests were not carried out", now)
+        self.backlog, self._dropped = Backlog(), CountedLog(log, "requests were not carried out", now.steady)
         self._deferred: tuple[list[Asked], list[Asked]] = [], []
         """Requests of this turn, and pulls, that wait until its senders are answered."""
         self._completions: list[Completions] = []
         """Decisions of this turn, which wait for the same."""
         self._starts: list[CoreEffect] = []
         self._sync_flush, self._stopping = self.store.sync_flush, False
-        self._next_save_ms = now + settings.save_offsets_ms
+        self._next_save_at = now.steady + settings.save_offsets_ms
         context.recover(now)
 
     def _register(self) -> tuple[dict[int, Handler], tuple[bytes, ...]]:
@@ -136,7 +137,7 @@ class Broker:
 
     # ------------------------------------------------------------ the core's verbs
 
-    def start(self, now: int) -> None:
+    def start(self, now: Instant) -> None:
         """Start to register with the name servers, and do so again whenever topics change."""
         self.topics.on_change = lambda _topic: self.registration.changed()
         self.configuration.on_change = self._settings_changed
@@ -145,22 +146,15 @@ class Broker:
         if self.registration.name_servers:
             self._starts.append(Start(self.registration.keep(), "registration"))
 
-    def connected(self, peer: int, remote: str, now: int) -> None:
+    def connected(self, peer: int, remote: str, now: Instant) -> None:
         """A connection was accepted."""
-        self.peers.connected(peer, remote, now)
+        self.peers.connected(peer, remote, now.steady)
 
     def certified(self, peer: int, names: tuple[str, ...]) -> None:
         """A connection showed a certificate."""
         self.peers.certified(peer, names)
 
-    def stepped(self, by_ms: int) -> None:
-        """The clock was set: durations stay what they are, and no client seems silent because of it."""
-        self._next_save_ms += by_ms
-        for part in (self.store, self.peers, self._dropped):
-            part.stepped(by_ms)
-        self.services.call("stepped", by_ms)
-
-    def commit(self, now: int) -> bool:
+    def commit(self, now: Instant) -> bool:
         """Handle everything that was fed: sends by group, then other requests in order, then pulls. True: call it again soon.
 
         Senders are answered before the rest is handled (True), so that a lone producer goes on while its last decision is carried
@@ -169,13 +163,13 @@ class Broker:
         """
         self.pending_replies.now = now
         if self.access is not None:
-            self.access.turn(now)
+            self.access.turn(now.date)
         requests, pulls = self._deferred
-        cut = self.peers.take(now, self._read_in_order if self.backlog.waiting or self.backlog.slow else self._read)
+        cut = self.peers.take(now.steady, self._read_in_order if self.backlog.waiting or self.backlog.slow else self._read)
         for asked in self.backlog.turn(cut) if cut or self.backlog.is_due else ():
             _, data, frame = asked
             (pulls if data.startswith(self._handled_last, frame[1]) else requests).append(asked)
-        self.gate.turn(now)
+        self.gate.turn(now.date)
         if (completions := self.gate.reader.completions()) is not None:
             self._completions.append(completions)
         if self.peers.touched and not self.peers.wrong and (self._completions or requests or pulls):
@@ -183,14 +177,14 @@ class Broker:
         self._deferred = [], []
         self._handle(requests, pulls, now)
         if self._sync_flush:
-            self.store.flush(len(self.pending_replies))
+            self.store.flush(len(self.pending_replies), now.steady)
         self._release(now)
         return self.backlog.is_due
 
     def _read_in_order(self, peer: Peer, data: bytes) -> tuple[list[Frame], int, int, str | None]:
         return self.backlog.read(peer, data, self._read)
 
-    def _handle(self, requests: list[Asked], pulls: list[Asked], now: int) -> None:
+    def _handle(self, requests: list[Asked], pulls: list[Asked], now: Instant) -> None:
         """Handle what a turn brought besides sends. Decisions come first, pulls last: they read what the turn made visible."""
         try:
             if requests or pulls or self.holds.count:
@@ -209,14 +203,14 @@ class Broker:
         for peer, by_us in self.backlog.emptied():
             self._forget(peer.number, by_us=by_us)
 
-    def _settle(self, now: int) -> None:
+    def _settle(self, now: Instant) -> None:
         while self._completions:
             try:
-                self.transactions.decisions.settle(self._completions.pop(0), now)
+                self.transactions.decisions.settle(self._completions.pop(0), now.date)
             except Exception:  # our own mistake: no others are affected, and these stay pending
                 log.exception("decisions of a turn failed")
 
-    def _handle_each(self, requests: list[Asked], handle: Callable[[Peer, bytes, Frame, int], None], now: int) -> None:
+    def _handle_each(self, requests: list[Asked], handle: Callable[[Peer, bytes, Frame, Instant], None], now: Instant) -> None:
         """Handle requests; those of connections that are to be sent enough already wait."""
         waits = []
         for asked in requests:
@@ -232,7 +226,7 @@ class Broker:
         if waits:
             self.backlog.put_back(waits)
 
-    def _refuse_excess(self, now: int) -> None:
+    def _refuse_excess(self, now: Instant) -> None:
         """Refuse what is too much to wait, as RocketMQ does when a queue of its threads is full."""
         excess, self.backlog.excess = self.backlog.excess, []
         for peer, data, frame in excess:
@@ -247,7 +241,7 @@ class Broker:
         """Whether requests of a connection wait for their turn."""
         return (known := self.peers.get(peer)) is not None and known in self.backlog
 
-    def lost(self, peer: int, now: int) -> None:
+    def lost(self, peer: int, now: Instant) -> None:
         """A connection was lost: forget it, once what it asked one-way is carried out."""
         if self.access is not None:
             self._settle(now)  # as long as it is known who decided
@@ -259,30 +253,30 @@ class Broker:
         self.peers.lost(peer)
         self.services.call("lost", peer, by_us=by_us)
 
-    def due(self) -> int | None:
+    def due(self, now: Instant) -> Steady | None:
         """When `tick` wants to be called next."""
-        due = self._next_save_ms
-        for wanted in (self.store.due(), self.peers.due(), *self.services.dues()):
+        due = self._next_save_at
+        for wanted in (self.store.due(), self.peers.due(), *self.services.dues(now)):
             if wanted is not None and wanted < due:
                 due = wanted
         return due
 
-    def tick(self, now: int) -> None:
+    def tick(self, now: Instant) -> None:
         """Deadlines and periodic work."""
         self.pending_replies.now = now
         self.pulls.turn(now)
         self.store.tick(now)
-        self.peers.tick(now)
-        self._dropped.tick(now)
+        self.peers.tick(now.steady)
+        self._dropped.tick(now.steady)
         self._release(now)
         end = self.store.end_offset
         for tick in self.services.ticks:
             tick(now)
         if self.store.end_offset > end:
-            self.store.flush(len(self.pending_replies))
+            self.store.flush(len(self.pending_replies), now.steady)
             self._release(now)
-        if now >= self._next_save_ms:
-            self._next_save_ms = now + self.settings.save_offsets_ms
+        if now.steady >= self._next_save_at:
+            self._next_save_at = now.steady + self.settings.save_offsets_ms
             self._starts += self.tables.save_changed(everything_changed=True)
 
     def effects(self) -> list[CoreEffect]:
@@ -302,7 +296,7 @@ class Broker:
             self._starts = []
         return effects
 
-    def stop(self, now: int) -> list[Op[Any]]:
+    def stop(self, now: Instant) -> list[Op[Any]]:
         """Begin a clean stop: no more writes, everything saved and synced, held pulls answered, name servers informed."""
         self._stopping = True
         self.services.call("stop", now)
@@ -317,7 +311,7 @@ class Broker:
         lost += [f"the last messages: {self.store.failure}"] if self.store.failure is not None else []
         return "; ".join(lost) or None
 
-    def close(self, now: int) -> None:
+    def close(self, now: Instant) -> None:
         """Release the directory, once `stop` and its works are done. Waits for the device."""
         try:
             self.services.call("close", now)
@@ -339,10 +333,10 @@ class Broker:
             texts["brokerFaults"] = "; ".join(dict.fromkeys(filter(None, faults)))
         return texts
 
-    def _release(self, now: int) -> None:
+    def _release(self, now: Instant) -> None:
         """Send the replies that waited for the device, and resume the pulls that waited for messages."""
         if self.access is not None:
-            self.access.turn(now)
+            self.access.turn(now.date)
         if self.pending_replies.waiting:
             self.pending_replies.release(now)
         if self.holds.count:
@@ -354,14 +348,14 @@ class Broker:
         """The same work; when it is done, `_release` follows in the same turn."""
         done = work.done
 
-        def done_and_released(result: Any, now: int) -> None:
+        def done_and_released(result: Any, now: Instant) -> None:
             done(result, now)
-            self.store.flush(len(self.pending_replies))
+            self.store.flush(len(self.pending_replies), now.steady)
             self._release(now)
 
         return Work(work.run, done_and_released, work.inline, work.name)
 
-    def _handle_pull(self, peer: Peer, data: bytes, frame: Frame, now: int) -> None:
+    def _handle_pull(self, peer: Peer, data: bytes, frame: Frame, now: Instant) -> None:
         if not self.pulls.read(peer, data, frame, now):
             self._handle_frame(peer, data, frame, now)
 
@@ -373,7 +367,7 @@ class Broker:
             self.membership.lost(number, by_us=False)
         self.pulls.rules_changed()
 
-    def _handle_frame(self, peer: Peer, data: bytes, frame: Frame, now: int, refusal: Reply | None = None) -> None:
+    def _handle_frame(self, peer: Peer, data: bytes, frame: Frame, now: Instant, refusal: Reply | None = None) -> None:
         """Answer a request by its handler, or with a refusal."""
         serialization, start, body, end = frame
         if peer.broken:
@@ -434,9 +428,9 @@ class Broker:
         yield from self.registration.register()
         self.pending_replies.reply_now(request, reply)
 
-    def _settings_changed(self, now: int) -> None:
+    def _settings_changed(self, now: Steady) -> None:
         """What is planned by an interval waits no longer than it says now."""
-        self._next_save_ms = min(self._next_save_ms, now + self.settings.save_offsets_ms)
+        self._next_save_at = min(self._next_save_at, now + self.settings.save_offsets_ms)
         self.store.settings_changed(now)
         self.store.maintenance.settings_changed(now)
         self.services.call("settings_changed", now)

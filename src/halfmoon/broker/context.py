@@ -19,6 +19,7 @@ from halfmoon.broker.stats import Stats
 from halfmoon.broker.tables import Tables
 from halfmoon.broker.topics import Topics
 from halfmoon.errors import AccessRefused
+from halfmoon.instant import Instant
 from halfmoon.ports import Disk
 from halfmoon.store.layout import RESTORED
 from halfmoon.store.opening import carry_out
@@ -49,7 +50,7 @@ class Context(msgspec.Struct, eq=False):
     stale_offsets: StaleOffsets
     host: bytes
     random: Random
-    started_ms: int
+    started: Instant
     access: Access | None
 
     def check_producer(self, number: int, group: str, code: int, topic: str | None = None) -> None:
@@ -66,11 +67,11 @@ class Context(msgspec.Struct, eq=False):
 
     @classmethod
     def open(
-        cls, settings: BrokerSettings, store: Store, disk: Disk, host: bytes, random: Random, now: int, access: Access | None
+        cls, settings: BrokerSettings, store: Store, disk: Disk, host: bytes, random: Random, now: Instant, access: Access | None
     ) -> Context:  # fmt: skip
         """Read the tables of a broker whose store is open. Raises StoreError for one that cannot be read."""
         tables = Tables(disk)
-        topics, groups = Topics(settings, tables, now, lambda: store.end_offset), Groups(settings, tables, now)
+        topics, groups = Topics(settings, tables, now.date, lambda: store.end_offset), Groups(settings, tables, now.date)
         peers = Peers(idle_ms=settings.client_expiry_ms)
         pending_replies, stale_offsets = PendingReplies(store, peers, now), StaleOffsets(peers)
         topics.on_recreated = stale_offsets.recreated
@@ -80,23 +81,23 @@ class Context(msgspec.Struct, eq=False):
             access,
         )  # fmt: skip
 
-    def recover(self, now: int) -> None:
+    def recover(self, now: Instant) -> None:
         """Make the tables agree with the store: a kill may have come between the two. Waits for the disk."""
         queues, counts = self.store.queues, dict[str, int]()
         for topic, queue_id in sorted(queues):
             counts[topic] = queue_id + 1
-        self.topics.adopt(counts, now)
+        self.topics.adopt(counts, now.date)
         self._settle_births(now)
         self.offsets.drop_unknown(set(self.topics.names()))
         self.offsets.clamp((*key, queue.max_offset) for key, queue in queues.items())
 
-    def _settle_births(self, now: int) -> None:
+    def _settle_births(self, now: Instant) -> None:
         """Have births agree with the log, and topics of a restored backup have others, on disk before anything is stored."""
         restored = self.disk.read(RESTORED) is not None
         if restored:
             log.warning("this store is a restored backup: its topics get another birth, and offsets of the original are refused")
-            self.topics.renew(now)
-        if self.topics.begin_at(self.store.end_offset, now) or restored:
+            self.topics.renew(now.date)
+        if self.topics.begin_at(self.store.end_offset, now.date) or restored:
             for work in self.tables.save_changed():
                 carry_out(work, now)
         if restored and not self.tables.failed:

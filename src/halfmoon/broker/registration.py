@@ -15,6 +15,7 @@ from halfmoon.broker.service import Service
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.effects import Call, Op, Signal, Tell, gather, sleep, steady, wait
 from halfmoon.errors import BadHeader, BrokerError, HalfmoonError, NetworkError, broker_error
+from halfmoon.instant import Steady
 from halfmoon.model import split_addresses
 from halfmoon.wire.bodies import (
     DataVersion,
@@ -104,7 +105,7 @@ class Registration(Service):
                 link.is_up, link.is_lost = False, True
                 link.wake.fire()
 
-    def settings_changed(self, now: int) -> None:
+    def settings_changed(self, now: Steady) -> None:
         """The interval may be another: the loops look at it again."""
         for link in self._links:
             link.wake.fire()

@@ -17,6 +17,7 @@ from halfmoon.broker.context import Context
 from halfmoon.broker.request import Handlers, Reply, Request
 from halfmoon.broker.service import Service
 from halfmoon.errors import BrokerError, CorruptRecord, ResponseCode, SystemBusy, UsageError
+from halfmoon.instant import Instant, Steady
 from halfmoon.model import MessageQueue
 from halfmoon.wire.bodies import BadBody, ConsumerStatus, from_json, to_json
 from halfmoon.wire.codes import VERSION_V3_0_7, VERSION_V3_1_8, Language
@@ -65,7 +66,7 @@ class Relay(Service):
         self._clients, self._peers, self._answer = context.clients, context.peers, context.pending_replies.reply_now
         self._record, self._broker_name = context.store.record, context.settings.name
         self._in_progress: dict[int, _InProgress] = {}
-        self._deadlines: list[tuple[int, int]] = []
+        self._deadlines: list[tuple[Steady, int]] = []
         self._opaque = self._bytes = 0
 
     def handlers(self) -> Handlers:
@@ -180,7 +181,7 @@ class Relay(Service):
         self._in_progress[self._opaque] = _InProgress(
             answered, member.peer.number, request.peer.number, timeout_ms, size_bytes, outlives
         )
-        heappush(self._deadlines, (request.now + timeout_ms, self._opaque))
+        heappush(self._deadlines, (request.now.steady + timeout_ms, self._opaque))
         self._peers.answer(member.peer, encode(command))
 
     def answered(self, peer: int, command: Command) -> None:
@@ -202,19 +203,15 @@ class Relay(Service):
             elif peer in (waiting.asker, waiting.peer):
                 self._take(opaque).answered(Reply(int(ResponseCode.SYSTEM_ERROR), "the client's connection was lost"))
 
-    def due(self) -> int | None:
+    def due(self, now: Instant) -> Steady | None:
         """When the first client has taken too long."""
         while self._deadlines and self._deadlines[0][1] not in self._in_progress:
             heappop(self._deadlines)
         return self._deadlines[0][0] if self._deadlines else None
 
-    def stepped(self, by_ms: int) -> None:
-        """The clock was set: clients have as long as before."""
-        self._deadlines = [(deadline + by_ms, opaque) for deadline, opaque in self._deadlines]
-
-    def tick(self, now: int) -> None:
+    def tick(self, now: Instant) -> None:
         """Time out clients that took too long (207)."""
-        while (due := self.due()) is not None and due <= now:
+        while (due := self.due(now)) is not None and due <= now.steady:
             waiting = self._take(heappop(self._deadlines)[1])
             why = f"no answer from the client in {waiting.timeout_ms} ms"
             waiting.answered(Reply(int(ResponseCode.CONSUME_MSG_TIMEOUT), why))

@@ -10,6 +10,7 @@ import msgspec
 
 from halfmoon.broker.access.accounts import Account
 from halfmoon.errors import BrokerError, MessageIllegal, MessageRefused, PeerError, ServiceNotAvailable, StoreError
+from halfmoon.instant import Instant
 from halfmoon.wire.bodies import from_json
 from halfmoon.wire.codes import VERSION
 from halfmoon.wire.command import Command
@@ -28,7 +29,7 @@ class Request(msgspec.Struct):
 
     command: Command
     peer: Peer
-    now: int
+    now: Instant
     account: Account | None = None
 
     def header(self, cls: type[H]) -> H:

@@ -13,6 +13,7 @@ from halfmoon.broker.request import Handler, Reply, Request
 from halfmoon.broker.send.pending_replies import PendingReplies, refused
 from halfmoon.broker.tables import Tables
 from halfmoon.errors import ServiceNotAvailable
+from halfmoon.instant import Instant
 
 M = TypeVar("M", bound=Callable[..., Any])
 
@@ -55,7 +56,7 @@ def after_save(handler: Handler, tables: Tables, replies: PendingReplies, announ
         if reply is None or not changed:
             return reply
 
-        def saved(reason: str | None, now: int) -> None:
+        def saved(reason: str | None, now: Instant) -> None:
             if reason is None:
                 answer(request, reply)
             else:

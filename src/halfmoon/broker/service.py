@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from halfmoon.broker.request import Handler, Handlers
 from halfmoon.effects import CoreEffect
+from halfmoon.instant import Instant, Steady
 from halfmoon.wire.table import request_type
 
 H = TypeVar("H", bound=Callable[..., Any])
@@ -41,15 +42,12 @@ class Service:
         """Return the handler of each request that it answers."""
         return {}
 
-    def due(self) -> int | None:
+    def due(self, now: Instant) -> Steady | None:
         """Return when `tick` wants to be called next; None: at no time."""
         return None
 
-    def tick(self, now: int) -> None:
+    def tick(self, now: Instant) -> None:
         """Do what time asks for: deadlines and periodic work. May come early."""
-
-    def stepped(self, by_ms: int) -> None:
-        """Move deadlines and other durations along with a clock that was set, see `halfmoon.ports.Core.stepped`."""
 
     def lost(self, peer: int, *, by_us: bool) -> None:
         """Forget a connection that was lost; ``by_us``: the broker closed it."""
@@ -60,21 +58,21 @@ class Service:
     def group_deleted(self, group: str) -> None:
         """Forget a consumer group that was deleted."""
 
-    def settings_changed(self, now: int) -> None:
+    def settings_changed(self, now: Steady) -> None:
         """Heed settings that an operator changed: no interval that is under way lasts longer than it says now."""
 
     def work(self) -> Sequence[CoreEffect]:
         """Take out what is to be run where waiting is allowed. Called at the end of each turn."""
         return ()
 
-    def texts(self, now: int) -> Mapping[str, str]:
+    def texts(self, now: Instant) -> Mapping[str, str]:
         """Return what it adds to the runtime information (28)."""
         return {}
 
-    def stop(self, now: int) -> None:
+    def stop(self, now: Instant) -> None:
         """Begin a clean stop: take nothing more, and answer what waits."""
 
-    def close(self, now: int) -> None:
+    def close(self, now: Instant) -> None:
         """Give files back, after the last append and before the store is closed. Waits for the device."""
 
 
@@ -83,7 +81,7 @@ class Services:
 
     def __init__(self) -> None:
         self._hooks: dict[str, list[Callable[..., Any]]] = {}
-        self.ticks: list[Callable[[int], None]] = []
+        self.ticks: list[Callable[[Instant], None]] = []
         self.works: list[Callable[[], Sequence[CoreEffect]]] = []
 
     def register(self, *services: Service | None) -> None:
@@ -99,16 +97,16 @@ class Services:
         for handlers in self._hooks["handlers"]:
             yield from ((request_type(header).code, handler) for header, handler in handlers().items())
 
-    def dues(self) -> Iterator[int | None]:
+    def dues(self, now: Instant) -> Iterator[Steady | None]:
         """Yield when each service wants its next tick."""
-        return (due() for due in self._hooks["due"])
+        return (due(now) for due in self._hooks["due"])
 
     def call(self, hook: str, *arguments: Any, **named: Any) -> None:
         """Call a hook of all services that override it; one that comes rarely."""
         for overridden in self._hooks[hook]:
             overridden(*arguments, **named)
 
-    def texts(self, now: int) -> dict[str, str]:
+    def texts(self, now: Instant) -> dict[str, str]:
         """Return the runtime information (28) of all services."""
         texts: dict[str, str] = {}
         for of_service in self._hooks["texts"]:

@@ -14,6 +14,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from halfmoon.broker.service import Service
+from halfmoon.instant import Instant, Steady
 
 ITEMS_MAX = 40_000
 """Counters of all names together, each up to 1.2 KB; beyond the bound new ones are not counted."""
@@ -80,11 +81,11 @@ class PutTimes:
     that it waited in a queue.
     """
 
-    def __init__(self, now: int) -> None:
+    def __init__(self, now: Steady) -> None:
         self.open = 0
         """Puts of this turn whose replies leave with it."""
         self.max_ms = 0
-        self._began_ms, self._counts = now, [0] * (len(_LADDER) + 1)
+        self._began_at, self._counts = now, [0] * (len(_LADDER) + 1)
         self._last: list[int] | None = None
 
     def took(self, ms: int, count: int = 1) -> None:
@@ -93,10 +94,10 @@ class PutTimes:
         if ms > self.max_ms:
             self.max_ms = ms
 
-    def tick(self, now: int) -> None:
+    def tick(self, now: Steady) -> None:
         """Begin another minute when one has passed."""
-        if now - self._began_ms >= _MINUTE_MS:
-            self._began_ms, self._last, self._counts = now, self._counts, [0] * len(self._counts)
+        if now - self._began_at >= _MINUTE_MS:
+            self._began_at, self._last, self._counts = now, self._counts, [0] * len(self._counts)
 
     def distribution(self) -> str:
         """Return how many puts of the last whole minute took how long; ``null`` before there is one, as tools expect."""
@@ -123,7 +124,7 @@ class PutTimes:
 class Flow(NamedTuple):
     """The broker's sums at a time: messages put and handed out, reads that found messages and that found none."""
 
-    at_ms: int
+    at: Steady
     puts: int
     gets: int
     found: int
@@ -133,26 +134,24 @@ class Flow(NamedTuple):
 class Stats(Service):
     """All counters of one broker, by name and key. Names are the original's: TOPIC_PUT_NUMS, GROUP_GET_SIZE and so on."""
 
-    def __init__(self, cluster: str, now: int) -> None:
+    def __init__(self, cluster: str, now: Instant) -> None:
         self._cluster = cluster
         self._items: dict[tuple[str, str], Item] = {}
         self._cached: dict[str | tuple[str, str], tuple[Item, Item, Item]] = {}
         """The three counters of `moved`, by topic, or topic and group; at most as many as there are counters."""
-        self._next_ms = [now + interval for interval, _ in _WINDOWS]
-        self._due = min(self._next_ms)
-        self._ahead_ms = 0
-        """By how much the clock was set forward: subtracted from all times, for only differences count."""
-        self._broker_samples: deque[Flow] = deque([Flow(now, 0, 0, 0, 0)], maxlen=62)
-        self.booted_ms = now
+        self._next_at = [now.steady + interval for interval, _ in _WINDOWS]
+        self._due = min(self._next_at)
+        self._broker_samples: deque[Flow] = deque([Flow(now.steady, 0, 0, 0, 0)], maxlen=62)
+        self.booted, self.booted_ms = now.steady, now.date
         self.puts_failed = self.reads_found = self.reads_missed = 0
         self._reads_timed = self.read_max_ms = 0
         self._reads: list[tuple[int, str, str]] = []
         """Queue, topic and group of this turn's reads that found messages."""
         self._latencies: dict[tuple[int, str, str], Item] = {}
-        self.put_times = PutTimes(now)
+        self.put_times = PutTimes(now.steady)
         self.day_marks: deque[tuple[int, int, int]] = deque(maxlen=2)
         """(start of the day in ms UTC, puts until then, gets until then): yesterday's and today's morning."""
-        self._mark_day(now)
+        self._mark_day(now.date)
 
     def moved(self, topic: str, group: str | None, count: int, size_bytes: int) -> None:
         """Count messages that were stored (``group`` None), or handed to a consumer group."""
@@ -224,25 +223,25 @@ class Stats(Service):
             if (topic is not None and topic in parts) or (group is not None and len(parts) > 1 and parts[-1] == group):
                 del self._items[name, key]
 
-    def due(self) -> int:
+    def due(self, now: Instant) -> Steady:
         """When the next samples are to be taken."""
-        return self._due + self._ahead_ms
+        return self._due
 
-    def tick(self, now: int) -> None:
+    def tick(self, now: Instant) -> None:
         """Take the samples that are due."""
-        self._mark_day(now)
-        now -= self._ahead_ms
-        if now < self._due:
+        self._mark_day(now.date)
+        at = now.steady
+        if at < self._due:
             return
         for window, (interval, _) in enumerate(_WINDOWS):
-            if now >= self._next_ms[window]:
-                self._next_ms[window] = now + interval
+            if at >= self._next_at[window]:
+                self._next_at[window] = at + interval
                 for item in self._items.values():
-                    item.sample(window, now)
+                    item.sample(window, int(at))
                 if window == 0:
-                    self._broker_samples.append(self._flow(now))
-        self.put_times.tick(now)
-        self._due = min(self._next_ms)
+                    self._broker_samples.append(self._flow(at))
+        self.put_times.tick(at)
+        self._due = min(self._next_at)
 
     def turned(self, took_ms: int) -> None:
         """A turn took so long, its replies included: so long took the puts and reads that it brought."""
@@ -269,25 +268,21 @@ class Stats(Service):
                 item.total += took_ms
                 item.times += 1
 
-    def _flow(self, now: int) -> Flow:
+    def _flow(self, now: Steady) -> Flow:
         return Flow(now, self.total("BROKER_PUT_NUMS"), self.total("BROKER_GET_NUMS"), self.reads_found, self.reads_missed)
 
-    def stepped(self, by_ms: int) -> None:
-        """The clock was set: windows stay as long as they are."""
-        self._ahead_ms += by_ms
-
-    def running_ms(self, now: int) -> int:
+    def running_ms(self, now: Steady) -> int:
         """Return how long the broker has been running."""
-        return now - self._ahead_ms - self.booted_ms
+        return now - self.booted
 
-    def recent(self, now: int) -> tuple[list[float], ...]:
+    def recent(self, now: Steady) -> tuple[list[float], ...]:
         """Return messages put and handed out, reads that found some and that found none, all per second: each over about the last
         10 s, minute and 10 minutes, or since the start."""
-        flow = self._flow(now - self._ahead_ms)
+        flow = self._flow(now)
         windows = []
         for back_ms in (10_000, 60_000, 600_000):
-            then = next((s for s in reversed(self._broker_samples) if flow.at_ms - s.at_ms >= back_ms), self._broker_samples[0])
-            seconds = max(flow.at_ms - then.at_ms, 1000) / 1000
+            then = next((s for s in reversed(self._broker_samples) if flow.at - s.at >= back_ms), self._broker_samples[0])
+            seconds = max(flow.at - then.at, 1000) / 1000
             windows.append([(after - before) / seconds for after, before in zip(flow[1:], then[1:])])
         return tuple(list(rates) for rates in zip(*windows))
 

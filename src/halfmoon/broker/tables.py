@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from halfmoon.effects import Work
 from halfmoon.errors import PeerError, ServiceNotAvailable, StoreError, SystemBusy
+from halfmoon.instant import Instant
 from halfmoon.ports import Disk
 from halfmoon.store.log.quarantine import Quarantine
 
@@ -21,7 +22,7 @@ log = logging.getLogger("halfmoon.broker.tables")
 
 T = TypeVar("T")
 
-OnSaved = Callable[[str | None, int], None]
+OnSaved = Callable[[str | None, Instant], None]
 """Called with None, or the reason why a table is not saved; and the time."""
 
 WAITING_MAX = 1000
@@ -139,12 +140,12 @@ class Tables:
         self._in_a_hurry = self.touched = True
         self.failed.clear()
 
-    def when_saved(self, paths: Iterable[str], on_saved: OnSaved, now: int) -> None:
+    def when_saved(self, paths: Iterable[str], on_saved: OnSaved, now: Instant) -> None:
         """Save tables as they are now; call ``on_saved`` once, when all are saved or have failed."""
         changed = [table for table in map(self._tables.__getitem__, paths) if table.changed or table.busy]
         ended: list[str | None] = []
 
-        def save_ended(reason: str | None, now: int) -> None:
+        def save_ended(reason: str | None, now: Instant) -> None:
             ended.append(reason)
             if len(ended) == len(changed):
                 on_saved("; ".join(filter(None, ended)) or None, now)
@@ -163,7 +164,7 @@ class Tables:
             if len(self._tables[path].waiting) >= WAITING_MAX:
                 raise SystemBusy("[OVERLOAD]system busy, start flow control for a while: the disk does not keep up")
 
-    def _saved(self, table: _Table, waiting: list[OnSaved], result: Any, now: int) -> None:
+    def _saved(self, table: _Table, waiting: list[OnSaved], result: Any, now: Instant) -> None:
         table.busy = False
         self.touched = True
         if isinstance(result, Exception):

@@ -13,6 +13,7 @@ from functools import partial
 from typing import NamedTuple
 
 from halfmoon.errors import BrokerError, NoPermission, QueryNotFound, SettingError, SystemError_, TopicNotFound
+from halfmoon.instant import LONG_AGO, Instant
 from halfmoon.nameserver import kv
 from halfmoon.nameserver.kv import KeyValues
 from halfmoon.nameserver.registrations import LargeRegistration, LargeRegistrations, is_large, read
@@ -56,7 +57,7 @@ class Request(NamedTuple):
 
     command: Command
     peer: int
-    now: int
+    now: Instant
 
 
 class Reply(NamedTuple):
@@ -82,7 +83,7 @@ class Handlers:
 
     def __init__(self, settings: NameServerSettings, routes: Routes, values: KeyValues) -> None:
         self.settings, self._routes, self._values = settings, routes, values
-        self.started_ms = 0
+        self.started_at = LONG_AGO
         self._changes: dict[str, str] = {}
         self.large_registrations = LargeRegistrations(self._take_chunk)
         self.answer_later: Callable[[Request, Reply | Exception], None] = lambda request, outcome: None
@@ -130,13 +131,13 @@ class Handlers:
             self._take_more(registration._replace(topics=topics))
         return self._registered(registration)
 
-    def _take_chunk(self, large: LargeRegistration, registration: Registration, more: bool, now: int) -> bool:
+    def _take_chunk(self, large: LargeRegistration, registration: Registration, more: bool, now: Instant) -> bool:
         if more:
             self._take_more(registration)
             return True
         return self._take(registration, large.peer, now)
 
-    def _take(self, registration: Registration, peer: int, now: int) -> bool:
+    def _take(self, registration: Registration, peer: int, now: Instant) -> bool:
         """Register a broker with the first chunk of its topics; return whether its topics are news."""
         wanted = self._routes.wants_topics(registration)
         left_out = self._routes.left_out
@@ -146,7 +147,7 @@ class Handlers:
                 registration.name, registration.broker_id, registration.address, rival,
             )  # fmt: skip
         try:
-            self._routes.register(registration, peer, now)
+            self._routes.register(registration, peer, now.steady)
         except TableFull as exc:
             raise SystemError_(str(exc)) from None
         self._warn(registration, left_out)
@@ -181,12 +182,12 @@ class Handlers:
         asked = from_json(DataVersion, request.command.body, bounds=REQUEST)
         known = self._routes.version(sent.cluster_name, sent.broker_addr)
         if known == asked:
-            self._routes.heard(sent.cluster_name, sent.broker_addr, request.now)
+            self._routes.heard(sent.cluster_name, sent.broker_addr, request.now.steady)
         return Reply(QueryDataVersionReply(changed=known != asked), b"" if known is None else to_json(known))
 
     def _heartbeat(self, request: Request) -> Reply:
         sent = request.command.header(headers.BrokerHeartbeat)
-        self._routes.heard(sent.cluster_name, sent.broker_addr, request.now)
+        self._routes.heard(sent.cluster_name, sent.broker_addr, request.now.steady)
         return Reply()
 
     def _member_group(self, request: Request) -> Reply:
@@ -216,7 +217,7 @@ class Handlers:
     def _route(self, request: Request) -> Reply:
         sent = request.command.header(headers.GetRouteinfoByTopic)
         settings = self.settings
-        if settings.need_wait_for_service and request.now < self.started_ms + settings.wait_for_service_seconds * 1000:
+        if settings.need_wait_for_service and request.now.steady < self.started_at + settings.wait_for_service_seconds * 1000:
             raise SystemError_("name server not ready")
         route, absent = self._routes.route(sent.topic), self._routes.absent(sent.topic) if sent.absent_brokers else []
         if route is None and not absent:

@@ -13,6 +13,7 @@ from typing import Any
 
 from halfmoon.effects import CoreEffect, Work
 from halfmoon.errors import BadHeader, BrokerError, PeerError, StoreError, SystemBusy
+from halfmoon.instant import BEGINNING, Instant, Steady
 from halfmoon.logs import RateLimitedLog
 from halfmoon.nameserver import kv
 from halfmoon.nameserver.handlers import CHANGES_PATH, Handlers, Reply, Request, refusal
@@ -47,7 +48,7 @@ class NameServer:
         StoreError: a saved file does not read, and neither does the one saved before it.
     """
 
-    def __init__(self, settings: NameServerSettings, disk: Disk | None = None, *, now: int = 0) -> None:
+    def __init__(self, settings: NameServerSettings, disk: Disk | None = None, *, now: Instant = BEGINNING) -> None:
         self.routes = Routes(expiry_ms=settings.broker_expiry_ms, brokers_max=settings.brokers_max, topics_max=settings.topics_max)
         self.values = KeyValues(
             entries_max=settings.kv_entries_max, value_bytes_max=settings.kv_value_bytes_max, bytes_max=settings.kv_bytes_max
@@ -57,7 +58,7 @@ class NameServer:
         self.registrars = Registrars(settings)
         self.peers = Peers()
         self._backlog = Backlog()
-        self._refusals = RateLimitedLog(audit, now)
+        self._refusals = RateLimitedLog(audit, now.steady)
         self._saves = _Saves(disk, self._handlers.dump)
         self.start(now)
         self._stopping = False
@@ -87,14 +88,14 @@ class NameServer:
 
     # ------------------------------------------------------------ the runtime's calls
 
-    def start(self, now: int) -> None:
+    def start(self, now: Instant) -> None:
         """Begin."""
-        self._handlers.started_ms = now
-        self._scan_ms = now + FIRST_SCAN_MS
+        self._handlers.started_at = now.steady
+        self._scan_at = now.steady + FIRST_SCAN_MS
 
-    def connected(self, peer: int, remote: str, now: int) -> None:
+    def connected(self, peer: int, remote: str, now: Instant) -> None:
         """A connection was accepted."""
-        self.peers.connected(peer, remote, now)
+        self.peers.connected(peer, remote, now.steady)
 
     def certified(self, peer: int, names: tuple[str, ...]) -> None:
         """A connection showed a certificate."""
@@ -104,20 +105,11 @@ class NameServer:
         """Bytes arrived."""
         self.peers.feed(peer, data)
 
-    def stepped(self, by_ms: int) -> None:
-        """The clock was set: nobody was silent for that long."""
-        self._handlers.started_ms += by_ms
-        self._scan_ms += by_ms
-        self.peers.stepped(by_ms)
-        self._refusals.stepped(by_ms)
-        self.routes.stepped(by_ms)
-        self.registrars.stepped(by_ms)
-
-    def commit(self, now: int) -> bool:
+    def commit(self, now: Instant) -> bool:
         """Answer what was fed since the last call, of each connection a share; return whether more is left."""
-        self._refusals.tick(now)
+        self._refusals.tick(now.steady)
         waits = []
-        for asked in self._backlog.turn(self.peers.take(now)):
+        for asked in self._backlog.turn(self.peers.take(now.steady)):
             if asked[0].out_bytes < ANSWERED_BYTES_A_TURN:
                 self._handle_guarded(asked, self._handle, now)
             else:
@@ -130,14 +122,14 @@ class NameServer:
             self._forget(peer.number)
         return self._backlog.is_due
 
-    def _handle_guarded(self, asked: Asked, handle: Callable[[Peer, Command, int], None], now: int) -> None:
+    def _handle_guarded(self, asked: Asked, handle: Callable[[Peer, Command, Instant], None], now: Instant) -> None:
         try:
             self._handle_frame(asked, handle, now)
         except Exception as exc:  # our own mistake: the other requests of this turn do not feel it
             log.error("a request of %s failed", asked[0].remote, exc_info=exc)
             self.peers.close(asked[0], "what it asked failed")
 
-    def _handle_frame(self, asked: Asked, handle: Callable[[Peer, Command, int], None], now: int) -> None:
+    def _handle_frame(self, asked: Asked, handle: Callable[[Peer, Command, Instant], None], now: Instant) -> None:
         peer, data, (serialization, head, body, end) = asked
         if peer.broken:
             return
@@ -151,7 +143,7 @@ class NameServer:
         if not command.is_response and (command.is_oneway or not peer.closing):
             handle(peer, command, now)
 
-    def _refuse_excess(self, peer: Peer, command: Command, now: int) -> None:
+    def _refuse_excess(self, peer: Peer, command: Command, now: Instant) -> None:
         self._refuse(peer, command, SystemBusy(OVERLOAD))
 
     def slow(self, peer: int, *, is_slow: bool) -> None:
@@ -163,7 +155,7 @@ class NameServer:
         """Whether requests of a connection wait for their turn."""
         return (known := self.peers.get(peer)) is not None and known in self._backlog
 
-    def lost(self, peer: int, now: int) -> None:
+    def lost(self, peer: int, now: Instant) -> None:
         """A connection is gone: forget it, once what it asked one-way is carried out."""
         if (known := self.peers.get(peer)) is None or not self._backlog.lost(known):
             self._forget(peer)
@@ -175,20 +167,20 @@ class NameServer:
         for address in self.routes.lost(peer):
             log.warning("broker lost its connection: address=%s", address)
 
-    def due(self) -> int | None:
+    def due(self, now: Instant) -> Steady | None:
         """When to look for silent connections and brokers."""
         idle = self.peers.due()
         if not self.routes.live_count:
             return idle
-        return self._scan_ms if idle is None else min(idle, self._scan_ms)
+        return self._scan_at if idle is None else min(idle, self._scan_at)
 
-    def tick(self, now: int) -> None:
+    def tick(self, now: Instant) -> None:
         """Close silent connections, forget silent brokers."""
-        self.peers.tick(now)
-        if now < self._scan_ms:
+        self.peers.tick(now.steady)
+        if now.steady < self._scan_at:
             return
-        self._scan_ms = now + self.settings.scan_ms
-        for address, number in self.routes.expire(now):
+        self._scan_at = now.steady + self.settings.scan_ms
+        for address, number in self.routes.expire(now.steady):
             log.warning("broker fell silent: address=%s", address)
             peer = self.peers.get(number)
             if peer is not None:
@@ -201,7 +193,7 @@ class NameServer:
             self._release()
         return [*self.peers.effects(self._backlog), *works]
 
-    def stop(self, now: int) -> list[Any]:
+    def stop(self, now: Instant) -> list[Any]:
         """Nothing is left to drive: saves that are under way are the runtime's to await; after the last the directory is free."""
         self._stopping = True
         return []
@@ -213,7 +205,7 @@ class NameServer:
 
     # ------------------------------------------------------------ requests
 
-    def _handle(self, peer: Peer, command: Command, now: int) -> None:
+    def _handle(self, peer: Peer, command: Command, now: Instant) -> None:
         handler = self._handlers.table.get(command.code)
         if handler is None:
             self._answer(peer, command, 3, not_supported(command.code))
@@ -307,7 +299,7 @@ class _Saves:
             works.append(Work(run, partial(self._done, path, waiting), name=f"save {path}"))
         return works
 
-    def _done(self, path: str, waiting: list[Callable[[Exception | None], None]], result: Any, now: int) -> None:
+    def _done(self, path: str, waiting: list[Callable[[Exception | None], None]], result: Any, now: Instant) -> None:
         self._busy.discard(path)
         error = result if isinstance(result, Exception) else None
         if error is not None:

@@ -15,6 +15,7 @@ from ipaddress import ip_address, ip_network
 
 from halfmoon.columns.signing import ACCESS_KEY
 from halfmoon.errors import ACCESS_REFUSED, AccessRefused
+from halfmoon.instant import LONG_AGO, Instant
 from halfmoon.logs import RateLimitedLog
 from halfmoon.nameserver.settings import NameServerSettings
 from halfmoon.wire.command import Command
@@ -44,10 +45,10 @@ class Registrars:
         self.is_administrator: Callable[[tuple[str, ...]], bool] = lambda names: False
         """Whether a certificate with these names is an administrator's."""
         self._guesses: dict[str, int] = {}
-        self._minute_ms = 0
-        self._log = RateLimitedLog(log, 0)
+        self._minute_at = LONG_AGO
+        self._log = RateLimitedLog(log, LONG_AGO)
 
-    def check(self, command: Command, peer: Peer, now: int) -> None:
+    def check(self, command: Command, peer: Peer, now: Instant) -> None:
         """Raise AccessRefused (1) for a request that changes what is told, from who may not do that."""
         line = REQUESTS.get(command.code)
         if line is None or line.needs is None or not line.needs.registers:
@@ -57,24 +58,19 @@ class Registrars:
         host = peer.remote.rpartition(":")[0]
         if self._certified(peer) or self._listed(host):
             return
-        if now >= self._minute_ms:
-            self._minute_ms = now + 60_000
+        if now.steady >= self._minute_at:
+            self._minute_at = now.steady + 60_000
             self._guesses.clear()
         if self._guesses.get(host, 0) < GUESSES_A_MINUTE and self._signed(command, now):
             return
         if host in self._guesses or len(self._guesses) < HOSTS_MAX:
             self._guesses[host] = self._guesses.get(host, 0) + 1
-        self._log.tick(now)
+        self._log.tick(now.steady)
         self._log.warning(
             "refused: request=%s from=%s certificate=%.200r: it is not signed by who may register brokers",
             line.name, peer.remote, peer.names[:3],
         )  # fmt: skip
         raise AccessRefused(f"{ACCESS_REFUSED}{line.name} needs the right to register: see docs/access.md")
-
-    def stepped(self, by_ms: int) -> None:
-        """The clock was set: a minute lasts a minute."""
-        self._minute_ms += by_ms
-        self._log.stepped(by_ms)
 
     def _certified(self, peer: Peer) -> bool:
         return not self._certificates.isdisjoint(peer.names) or self.is_administrator(peer.names)
@@ -82,9 +78,9 @@ class Registrars:
     def _listed(self, host: str) -> bool:
         return bool(self._networks) and any(ip_address(host.strip("[]").partition("%")[0]) in each for each in self._networks)
 
-    def _signed(self, command: Command, now: int) -> bool:
+    def _signed(self, command: Command, now: Instant) -> bool:
         access_key = command.fields.get(ACCESS_KEY)
         if access_key is None:
             return False
-        secrets = [*self._secrets, *(self.administrator(access_key, now) if self.administrator is not None else ())]
+        secrets = [*self._secrets, *(self.administrator(access_key, now.date) if self.administrator is not None else ())]
         return any(verify(secret, command.fields, command.body) for secret in secrets)

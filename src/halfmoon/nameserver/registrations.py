@@ -17,6 +17,7 @@ import msgspec
 
 from halfmoon.effects import Work
 from halfmoon.errors import SystemBusy, SystemError_
+from halfmoon.instant import Instant
 from halfmoon.nameserver.routes import Queues, Registration
 from halfmoon.wire.bodies import DataVersion, TopicConfig, TopicConfigTable, decode_register_body, from_json
 from halfmoon.wire.codes import VERSION_V3_0_11
@@ -121,7 +122,7 @@ class LargeRegistrations:
     the first.
     """
 
-    def __init__(self, take: Callable[[LargeRegistration, Registration, bool, int], bool]) -> None:
+    def __init__(self, take: Callable[[LargeRegistration, Registration, bool, Instant], bool]) -> None:
         self._take = take
         self._waiting: deque[LargeRegistration] = deque()
         self._newest: dict[tuple[str, str], LargeRegistration] = {}
@@ -159,7 +160,7 @@ class LargeRegistrations:
             run = partial(read, large.command, large.sent)
             self._works.append(Work(run, partial(self._was_read, large), name="read a registration"))
 
-    def _was_read(self, large: LargeRegistration, outcome: tuple[Registration, Chunks] | Exception, now: int) -> None:
+    def _was_read(self, large: LargeRegistration, outcome: tuple[Registration, Chunks] | Exception, now: Instant) -> None:
         self._bytes -= len(large.command.body)
         large.command.body = b""
         if isinstance(outcome, Exception):
@@ -168,7 +169,7 @@ class LargeRegistrations:
             self._take_chunk(large, outcome[0], iter(outcome[1]), False, now)
 
     def _take_chunk(
-        self, large: LargeRegistration, registration: Registration, chunks: Iterator[dict[str, Queues]], more: bool, now: int
+        self, large: LargeRegistration, registration: Registration, chunks: Iterator[dict[str, Queues]], more: bool, now: Instant
     ) -> None:
         """Take in one chunk, and leave the next to a later turn of the loop."""
         if self._newest.get(large.broker) is not large:

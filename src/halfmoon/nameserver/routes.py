@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from halfmoon.instant import Steady
 from halfmoon.limits import ADDRESS_LENGTH_MAX, NAME_LENGTH_MAX, ROUTE_BROKERS_MAX, ROUTE_QUEUES_MAX
 from halfmoon.wire.codes import Perm
 
@@ -93,11 +94,11 @@ class BrokerGroup:
 class LiveBroker:
     """One broker that was heard lately."""
 
-    __slots__ = ("broker_id", "cluster", "ha_address", "heard_ms", "name", "peer", "ttl_ms", "version")
+    __slots__ = ("broker_id", "cluster", "ha_address", "heard_at", "name", "peer", "ttl_ms", "version")
 
-    def __init__(self, sent: Registration, peer: int, ttl_ms: int, now: int) -> None:
+    def __init__(self, sent: Registration, peer: int, ttl_ms: int, now: Steady) -> None:
         self.cluster, self.name, self.broker_id, self.ha_address = sent.cluster, sent.name, sent.broker_id, sent.ha_address
-        self.version, self.peer, self.ttl_ms, self.heard_ms = sent.version, peer, ttl_ms, now
+        self.version, self.peer, self.ttl_ms, self.heard_at = sent.version, peer, ttl_ms, now
 
 
 class TableFull(Exception):
@@ -140,7 +141,7 @@ class Routes:
         known, group.rivals = group.rivals, frozenset((address, sent.address))
         return address if known != group.rivals else None
 
-    def register(self, sent: Registration, peer: int, now: int) -> Master | None:
+    def register(self, sent: Registration, peer: int, now: Steady) -> Master | None:
         """Take in a broker with its topics; return its master when it is a slave whose master lives.
 
         Only a master changes topics, and only when its version is not the one known, or its id is new. Topics that it no longer
@@ -208,7 +209,7 @@ class Routes:
         others = sum(each.queue_count for broker, each in by_broker.items() if broker != name)
         return others + queues.queue_count <= ROUTE_QUEUES_MAX
 
-    def _hear(self, key: tuple[str, str], sent: Registration, peer: int, now: int) -> None:
+    def _hear(self, key: tuple[str, str], sent: Registration, peer: int, now: Steady) -> None:
         before = self._live.get(key)
         if before is not None and before.peer != peer:
             self._forget_peer(before.peer, key)
@@ -227,11 +228,11 @@ class Routes:
         live = self._live.get((cluster, address))
         return live.version if live is not None else None
 
-    def heard(self, cluster: str, address: str, now: int) -> bool:
+    def heard(self, cluster: str, address: str, now: Steady) -> bool:
         """Note that a broker lives, without a registration; return whether it is known."""
         live = self._live.get((cluster, address))
         if live is not None:
-            live.heard_ms = now
+            live.heard_at = now
         return live is not None
 
     # ------------------------------------------------------------ brokers go
@@ -249,16 +250,11 @@ class Routes:
         """Forget every broker that registered last over this connection; return their addresses."""
         return [address for _, address in self._remove(sorted(self._brokers_of.get(peer, ())))]
 
-    def expire(self, now: int) -> list[tuple[str, int]]:
+    def expire(self, now: Steady) -> list[tuple[str, int]]:
         """Forget every broker not heard for its time to live; return their addresses and the connections they used."""
-        silent = [key for key, live in self._live.items() if live.heard_ms + live.ttl_ms < now]
+        silent = [key for key, live in self._live.items() if live.heard_at + live.ttl_ms < now]
         peers = [self._live[key].peer for key in silent]
         return [(address, peer) for (_, address), peer in zip(self._remove(silent), peers)]
-
-    def stepped(self, by_ms: int) -> None:
-        """The clock was set: who was heard a moment ago still was."""
-        for live in self._live.values():
-            live.heard_ms += by_ms
 
     def _remove(self, keys: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
         removed = list(keys)

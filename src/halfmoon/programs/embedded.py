@@ -106,7 +106,7 @@ class Program(NamedTuple):
         if self.connections is not None:
             await self.connections.close()
         if self.broker is not None:
-            self.broker.close(self.server.clock.now())
+            self.broker.close(self.server.clock.instant())
 
     async def kill(self) -> None:
         """End as a killed process does, started or not: nothing more is answered, told or saved, and the directory is free."""
@@ -145,7 +145,7 @@ async def name_server(
 
     def make(_host: str, port: int) -> NameServer:
         disks.extend([_disk(data, settings.store, report=not inside)] if data is not None else [])  # not before the port is ours
-        return NameServer(replace(settings.nameserver, port=port), disks[0] if disks else None, now=clock.now())
+        return NameServer(replace(settings.nameserver, port=port), disks[0] if disks else None, now=clock.instant())
 
     server = await server_on(
         settings.host,
@@ -186,7 +186,7 @@ async def broker(
     def make(_host: str, port: int) -> Broker:
         disks.append(_disk(data, settings.store))  # not before the port is ours
         shown = replace(settings.broker, port=port, processors=settings.broker.processors or os.cpu_count() or 0)
-        return Broker(shown, _as_it_is(settings.store, data), disks[0], chosen, clock.now(), _rule_files(settings))
+        return Broker(shown, _as_it_is(settings.store, data), disks[0], chosen, clock.instant(), _rule_files(settings))
 
     try:
         server = await server_on(

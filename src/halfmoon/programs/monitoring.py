@@ -158,7 +158,7 @@ class Monitoring:
                 yield from name_server_metrics.samples(server.core)
         differences: dict[tuple[str, tuple[str, ...]], tuple[Metric, float]] = {}
         for figures, server in zip(self._figures, (server for server in self._servers if isinstance(server.core, Broker))):
-            for sample in figures.samples(server.clock.now()):
+            for sample in figures.samples(server.clock.instant()):
                 if sample is None or sample[0].labels is not DIFFERENCE.labels:
                     yield sample
                 else:  # of no broker: they are of all of this process together

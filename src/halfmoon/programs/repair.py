@@ -17,6 +17,7 @@ from halfmoon.broker.broker import Broker
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.effects import Work
 from halfmoon.errors import StoreError
+from halfmoon.instant import instant
 from halfmoon.ports import Disk
 from halfmoon.programs.backup import copy_stopped
 from halfmoon.programs.configuration import Configuration
@@ -93,15 +94,16 @@ def _locked(disk: Disk) -> Iterator[None]:
 
 def _start_and_stop(disk: Disk, settings: BrokerSettings, store: StoreSettings, now: int) -> None:
     """Start a broker without a network on a directory, have it index all keys, and stop it."""
-    broker = Broker(replace(settings, nameserver=""), as_in_directory(disk, store), disk, Random(now), now)
+    at = instant(now)
+    broker = Broker(replace(settings, nameserver=""), as_in_directory(disk, store), disk, Random(now), at)
     while broker.store.maintenance.index_more(now, broker.store.end_offset):
         pass
     for work in _works(broker):
-        carry_out(work, now)
-    broker.stop(now)
+        carry_out(work, at)
+    broker.stop(at)
     for work in _works(broker):
-        carry_out(work, now)
-    broker.close(now)
+        carry_out(work, at)
+    broker.close(at)
     if (lost := broker.lost_at_stop()) is not None:
         raise StoreError(f"the repair is not saved: {lost}")
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from halfmoon.instant import Date, Instant, Steady
+
 
 class Clock:
     """The machine's clock. `now` says when something is, `steady` how long it lasts.
@@ -31,10 +33,15 @@ class Clock:
         return self._monotonic() - since_ns
 
     def now(self) -> int:
-        """Return milliseconds since the epoch, never less than any answer before. Costs about 200 ns: read it once a turn."""
+        """Return milliseconds since the epoch, never less than any answer before."""
         wall_ns, seen_ns = self._wall(), self._monotonic()
         at_least = self._last_ns + (seen_ns - self.seen_ns) // 2
         self._last_ns = now_ns = wall_ns if wall_ns > at_least else at_least
         self.seen_ns = seen_ns
         self.ahead_ns = now_ns - seen_ns
         return now_ns // 1_000_000
+
+    def instant(self) -> Instant:
+        """Return both times, read together. Costs about 500 ns: read it once a turn."""
+        date = Date(self.now())
+        return Instant(Steady(self.seen_ns // 1_000_000), date)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from halfmoon.effects import Work
+from halfmoon.instant import Instant
 from halfmoon.ports import Disk, File
 from halfmoon.store.checkpoint import CheckpointFile
 from halfmoon.store.health import Health, untried
@@ -41,7 +42,7 @@ class Flush:
         """Whether no sync is in flight."""
         return not self.log_syncing and not self.queues_syncing
 
-    def sync_log(self, done: Callable[[int], None], *, inline: bool) -> Work[None] | None:
+    def sync_log(self, done: Callable[[Instant], None], *, inline: bool) -> Work[None] | None:
         """Return the work of syncing the log up to its end, or None when one is in flight, nothing is new, or one failed."""
         log = self._log
         if self.log_syncing or self.error is not None or self.durable_offset >= log.end:
@@ -56,7 +57,7 @@ class Flush:
         def run() -> None:
             owed.sync(self._disk)
 
-        def finish(result: Exception | None, now: int) -> None:
+        def finish(result: Exception | None, now: Instant) -> None:
             self.log_syncing = False
             if untried(result):
                 self._owed_log = owed
@@ -69,7 +70,12 @@ class Flush:
         return Work(run, finish, inline, "sync log")
 
     def sync_queues(
-        self, queues: Iterable[ConsumeQueue], published: int, store_ms: int, checkpoint: CheckpointFile, done: Callable[[int], None]
+        self,
+        queues: Iterable[ConsumeQueue],
+        published: int,
+        store_ms: int,
+        checkpoint: CheckpointFile,
+        done: Callable[[Instant], None],
     ) -> Work[None] | None:
         """Return the work of syncing queues that were written; everything below ``published`` has its entry in them.
 
@@ -94,7 +100,7 @@ class Flush:
             self._inventory.sync()
             checkpoint.sync()
 
-        def finish(result: Exception | None, now: int) -> None:
+        def finish(result: Exception | None, now: Instant) -> None:
             self.queues_syncing = False
             if untried(result):
                 self._owed_queues = owed

@@ -11,6 +11,8 @@ import logging
 from collections.abc import Callable
 from errno import EACCES, EDQUOT, EFBIG, EMFILE, ENFILE, ENOMEM, ENOSPC, ENOTDIR, EPERM, EROFS
 
+from halfmoon.instant import LONG_AGO, Steady
+
 log = logging.getLogger("halfmoon.store.health")
 
 LASTS_MS = 60_000
@@ -41,8 +43,8 @@ class Health:
         self._stopped = stopped
         self.failure: str | None = None
         self.short: str | None = None
-        self.now = 0
-        self._count = self._until_ms = 0
+        self.now = self._until = LONG_AGO
+        self._count = 0
 
     def write_failed(self, what: str, error: Exception) -> str:
         """``what`` could not be written; return the text of it."""
@@ -65,17 +67,12 @@ class Health:
         if self.short is None:
             log.error("writes are refused, and retried: %s", text)
             self._count = 0
-        self.short, self._count, self._until_ms = text, self._count + 1, self.now + LASTS_MS
+        self.short, self._count, self._until = text, self._count + 1, self.now + LASTS_MS
         return text
 
-    def stepped(self, by_ms: int) -> None:
-        """The clock was set: a passing error counts for as long as it would have."""
-        self.now += by_ms
-        self._until_ms += by_ms
-
-    def tick(self, now: int) -> None:
+    def tick(self, now: Steady) -> None:
         """Forget a passing error that did not occur again."""
         self.now = now
-        if self.short is not None and now >= self._until_ms:
+        if self.short is not None and now >= self._until:
             log.warning("did not occur for %d s, after %d times: %s", LASTS_MS // 1000, self._count, self.short)
             self.short = None

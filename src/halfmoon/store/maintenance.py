@@ -13,6 +13,7 @@ from typing import Any
 
 from halfmoon.effects import Work
 from halfmoon.hot import ENTRY_BYTES
+from halfmoon.instant import LONG_AGO, Instant, Steady
 from halfmoon.ports import Disk
 from halfmoon.store.flush import Flush
 from halfmoon.store.health import Health
@@ -58,7 +59,7 @@ class Maintenance:
         self.index_fault: str | None = None
         """Why the key index does not follow the log, which takes nothing meanwhile: what looks for repeats would walk it all."""
         self.pins: list[Pin] = []
-        self._index_due = self._clean_due = 0
+        self._index_due = self._clean_due = LONG_AGO
         self._manual_rounds = 0
         """Rounds of cleaning in which expired files go at any hour."""
         self._activity = (0, 0)
@@ -66,7 +67,7 @@ class Maintenance:
         self._to_correct: deque[ConsumeQueue] = deque()
         """Queues whose lowest offset must be found again because log files were removed."""
 
-    def start(self, now: int, refusal: str | None = None) -> None:
+    def start(self, now: Steady, refusal: str | None = None) -> None:
         """Begin: indexing at once, cleaning a minute later. ``refusal`` says why nothing may be written until then."""
         self.disk_full = refusal or disk_space(self._disk.usage(), self._settings).refusal or self._spare_space.take()
         if self.disk_full is not None:
@@ -79,48 +80,43 @@ class Maintenance:
         """Why nothing may be written now; None: it may."""
         return self.disk_full or self.index_fault
 
-    def due(self, published: int) -> int:
+    def due(self, published: int) -> Steady:
         """When `tick` is wanted next."""
         if self._to_correct or self._indexing.position < published or (self._indexing.sealed and not self._index_syncing):
             return min(self._index_due, self._clean_due)
         return self._clean_due
 
-    def stepped(self, by_ms: int) -> None:
-        """The clock was set: what is due comes when it would have."""
-        self._index_due += by_ms
-        self._clean_due += by_ms
-
-    def settings_changed(self, now: int) -> None:
+    def settings_changed(self, now: Steady) -> None:
         """The interval of cleaning may be shorter."""
         self._clean_due = min(self._clean_due, now + self._settings.clean_interval_ms)
 
-    def tick(self, now: int, published: int, reads: int) -> bool:
+    def tick(self, now: Instant, published: int, reads: int) -> bool:
         """Do what is due; return whether the key index went on. It gives way while ``reads``, a count, grows."""
         moved = False
-        if now >= self._index_due:
+        if now.steady >= self._index_due:
             moved = self._index(now, published, reads)
-        if now >= self._clean_due:
-            self._clean_due = now + self._settings.clean_interval_ms
-            self._clean(now, published)
+        if now.steady >= self._clean_due:
+            self._clean_due = now.steady + self._settings.clean_interval_ms
+            self._clean(now.date, published)
         if self._to_correct:
             self._correct_queues()
         return moved
 
-    def _index(self, now: int, published: int, reads: int) -> bool:
+    def _index(self, now: Instant, published: int, reads: int) -> bool:
         """One slice of indexing. While others append or read it gets at most a sixteenth of the time, a quarter when far behind."""
         lag = published - self._indexing.position
         idle = self._activity == (self._log.end, reads)
         self._activity = (self._log.end, reads)
-        self._index_due = now + (1 if idle else 16 if lag < _LAG_BYTES else 4)
+        self._index_due = now.steady + (1 if idle else 16 if lag < _LAG_BYTES else 4)
         if not self._index_syncing and (sealed := self._indexing.take_sealed()):
             self._index_syncing = True
             self._sync_index(sealed)
         if lag <= 0 or (lag < _FULL_BYTES and not idle and self.index_fault is None):
             return False
         try:
-            self._indexing.slice(published, now)
+            self._indexing.slice(published, now.date)
         except OSError as exc:
-            self._index_due = now + 1000  # no room for an index file: messages matter more, try again
+            self._index_due = now.steady + 1000  # no room for an index file: messages matter more, try again
             self.index_fault = self._health.write_failed("a key index file", exc)
             return False
         self.index_fault = None
@@ -145,7 +141,7 @@ class Maintenance:
                 file.sync()
             disk.sync_directory(INDEX)
 
-        def done(result: Exception | None, now: int) -> None:
+        def done(result: Exception | None, now: Instant) -> None:
             self._index_syncing = False
             if isinstance(result, Exception):
                 self._health.sync_failed(result)
@@ -210,7 +206,7 @@ class Maintenance:
             if paths:
                 self.remove_later(paths, [segments.directory])
 
-    def clean_now(self, now: int) -> None:
+    def clean_now(self, now: Steady) -> None:
         """Delete expired log files at any hour: in the next tick, and what is left in the rounds after it."""
         self._manual_rounds, self._clean_due = MANUAL_ROUNDS, now
 
@@ -246,7 +242,7 @@ class Maintenance:
         """Leave the removal of files, whose names nobody rebuilds, as work. ``topics`` are those that go with it."""
         disk, inventory = self._disk, self._inventory
 
-        def done(result: Exception | None, now: int) -> None:
+        def done(result: Exception | None, now: Instant) -> None:
             if not isinstance(result, Exception):  # else a file is found again at the next start
                 for topic in topics:
                     inventory.removed(topic)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from halfmoon.effects import Work
 from halfmoon.hot import ENTRY_BYTES
+from halfmoon.instant import Instant
 from halfmoon.ports import Disk
 from halfmoon.store.checkpoint import Checkpoint, CheckpointFile, LastRun, read_last_run
 from halfmoon.store.flush import Flush
@@ -49,7 +50,7 @@ class Opening:
         self._reservations, self._flush, self._checkpoint_file, self._indexing = reservations, flush, checkpoint_file, indexing
         self._inventory = inventory
 
-    def run(self, tag_code: TagCode, now: int) -> Opened:
+    def run(self, tag_code: TagCode, now: Instant) -> Opened:
         """Recover the directory. Raises StoreError for files that do not fit, OSError when the disk fails."""
         log, inventory = self._log, self._inventory
         last_run, quarantine = read_last_run(self._disk, self._checkpoint_file), Quarantine(self._disk)
@@ -176,7 +177,7 @@ class Opening:
                 segments.mark_dirty(queue.written * ENTRY_BYTES)
                 queue.changed = True
 
-    def _sync(self, changed: list[ConsumeQueue], now: int) -> None:
+    def _sync(self, changed: list[ConsumeQueue], now: Instant) -> None:
         """Wait until everything is on the device."""
         log, flush = self._log, self._flush
         while (log_work := flush.sync_log(_ignore, inline=True)) is not None:
@@ -193,7 +194,7 @@ class Opening:
         self._disk.sync_directory(COMMIT_LOG)
 
 
-def carry_out(work: Work[Any], now: int) -> None:
+def carry_out(work: Work[Any], now: Instant) -> None:
     """Run a piece of work here and now."""
     result: Any = None
     try:
@@ -203,5 +204,5 @@ def carry_out(work: Work[Any], now: int) -> None:
     work.done(result, now)
 
 
-def _ignore(now: int) -> None:
+def _ignore(now: Instant) -> None:
     """For syncs that nobody waits for."""

@@ -13,6 +13,7 @@ from typing import Any
 from halfmoon.effects import Work
 from halfmoon.errors import StoreNotWritable
 from halfmoon.hot import Draft, Group, Messages
+from halfmoon.instant import LONG_AGO, Instant, Steady
 from halfmoon.ports import Disk, DiskUsage, Lock
 from halfmoon.store.checkpoint import Checkpoint, CheckpointFile
 from halfmoon.store.flush import Flush
@@ -77,7 +78,7 @@ class Store:
         """Takes out what became visible since the last call."""
         self.drop_arrivals = self._visible.drop_arrivals
         self._work: list[Work[Any]] = []
-        self._stopping, self._closed, self._now, self._reads = False, False, 0, 0
+        self._stopping, self._closed, self._date, self._reads = False, False, 0, 0
         self._indexing = Indexing(
             self.log, KeyIndex(disk, settings.hash_slots, settings.index_entries_max), enabled=settings.message_index_enable
         )
@@ -93,13 +94,13 @@ class Store:
             self.log, self.queues, self._creation, self._reservations, self._visible, self._inventory, self._indexing,
             self._checkpoint_file, self.health, sync_flush=settings.sync_flush,
         )  # fmt: skip
-        self._log_due = self.queues_due = 0
-        self._linger_due: int | None = None
+        self._log_due = self.queues_due = LONG_AGO
+        self._linger_due: Steady | None = None
 
     # ------------------------------------------------------------ open
 
     @classmethod
-    def open(cls, disk: Disk, settings: StoreSettings, host: bytes, now: int, *, tag_code: TagCode = _tag_code) -> Store:
+    def open(cls, disk: Disk, settings: StoreSettings, host: bytes, now: Instant, *, tag_code: TagCode = _tag_code) -> Store:
         """Open the directory, recover it and make it ready for appends. Waits for the disk.
 
         ``host`` is what records name as their store host: 4 or 16 bytes of address and 4 of port. ``tag_code`` gives the number
@@ -125,7 +126,7 @@ class Store:
             raise
         return store
 
-    def _open(self, now: int, refusal: str | None = None) -> None:
+    def _open(self, now: Instant, refusal: str | None = None) -> None:
         disk, log = self._disk, self.log
         opening = Opening(
             disk, self.settings, log, self.queues, self._reservations, self._flush, self._checkpoint_file, self._indexing,
@@ -145,10 +146,10 @@ class Store:
         disk.save(ABORT, boot_id.encode() if boot_id else b"", keep_previous=False)
         disk.remove(QUEUE_ENDS)
         disk.sync_directory("")
-        self._now = now
-        self.maintenance.start(now, refusal)
-        self._log_due = now + self.settings.flush_log_interval_ms
-        self.queues_due = now + self.settings.flush_queue_interval_ms
+        self._date = now.date
+        self.maintenance.start(now.steady, refusal)
+        self._log_due = now.steady + self.settings.flush_log_interval_ms
+        self.queues_due = now.steady + self.settings.flush_queue_interval_ms
 
     # ------------------------------------------------------------ facts
 
@@ -229,7 +230,7 @@ class Store:
         Returns for each group where it lies, or what `append` would raise: the others do not feel that. ``in_order``: none is
         stored behind one that is not, and the result ends with that one.
         """
-        self._now = self.health.now = now
+        self._date = now
         if (refusal := self.refusal) is not None:
             return [StoreNotWritable(refusal)] * len(groups)
         return self._appending.all(groups, now, in_order=in_order)
@@ -324,11 +325,11 @@ class Store:
         ``deleted``: also those of deleted topics of this name, for who asks what happened, not what is there.
         """
         count, wanted = min(max_count, self.settings.query_count_max), None if deleted else self.is_message_of
-        return self._indexing.query(topic, key, count, begin_ms, end_ms, self._visible.end, self._now, wanted)
+        return self._indexing.query(topic, key, count, begin_ms, end_ms, self._visible.end, self._date, wanted)
 
     # ------------------------------------------------------------ sync
 
-    def flush(self, waiting: int) -> None:
+    def flush(self, waiting: int, now: Steady) -> None:
         """End of a turn, in which ``waiting`` sends began to wait for the device: in sync flush, start a sync for them."""
         if not self._sync_flush or self._flush.durable_offset >= self.log.end:
             return
@@ -336,7 +337,7 @@ class Store:
             self._flush.log_wanted = True
             self._start_log_sync(inline=waiting == 1)
         elif self._linger_due is None and not self._flush.log_syncing:
-            self._linger_due = self._now + _LINGER_MS
+            self._linger_due = now + _LINGER_MS
 
     def sync_now(self) -> None:
         """Start a sync of the log for what was appended, in any flush mode. If one is running, call again when it is done."""
@@ -349,13 +350,13 @@ class Store:
             self._linger_due = None
             self._work.append(work)
 
-    def _log_synced(self, now: int) -> None:
+    def _log_synced(self, now: Instant) -> None:
         if self._sync_flush and not self.failure and self._flush.durable_offset > self._visible.end:
             self._visible.publish_durable(self._flush.durable_offset, self._flush.durable_ms)
             if self.log.end > self._flush.durable_offset and (self._flush.log_wanted or self._stopping):
                 self._start_log_sync(inline=False)
             elif self.log.end > self._flush.durable_offset and self._linger_due is None:
-                self._linger_due = now + _LINGER_MS
+                self._linger_due = now.steady + _LINGER_MS
 
     def _failed_for_good(self, failure: str) -> None:
         self._visible.drop_pending()
@@ -384,8 +385,8 @@ class Store:
 
     # ------------------------------------------------------------ time
 
-    def due(self) -> int | None:
-        """When `tick` wants to be called, ms since the epoch."""
+    def due(self) -> Steady | None:
+        """When `tick` wants to be called."""
         if self._closed:
             return None
         times = [self.maintenance.due(self._visible.end)]
@@ -408,49 +409,40 @@ class Store:
             return True
         return self._checkpoint_file.durable_offset < self._checkpoint.durable_offset
 
-    def stepped(self, by_ms: int) -> None:
-        """The clock was set: syncs come as often as before, and what was met a moment ago still was. Dates are left as they are."""
-        self._log_due += by_ms
-        self.queues_due += by_ms
-        self._write_out.stepped(by_ms)
-        self._linger_due = None if self._linger_due is None else self._linger_due + by_ms
-        self.maintenance.stepped(by_ms)
-        self.health.stepped(by_ms)
-
-    def settings_changed(self, now: int) -> None:
+    def settings_changed(self, now: Steady) -> None:
         """Intervals of syncs may be shorter: none that is planned waits longer than they say."""
         self._log_due = min(self._log_due, now + self.settings.flush_log_interval_ms)
         self.queues_due = min(self.queues_due, now + self.settings.flush_queue_interval_ms)
 
-    def tick(self, now: int) -> None:
+    def tick(self, now: Instant) -> None:
         """Do what time asks for: syncs of async flush, checkpoints. Each call costs under about 2 ms."""
         if self._closed:
             return
-        self._now = max(self._now, now)
-        self.health.tick(self._now)
-        if self._linger_due is not None and now >= self._linger_due:
+        self._date, at = now.date, now.steady
+        self.health.tick(at)
+        if self._linger_due is not None and at >= self._linger_due:
             self._linger_due = None
             self._start_log_sync(inline=False)
-        if now >= self._log_due:
-            self._log_due = now + self.settings.flush_log_interval_ms
+        if at >= self._log_due:
+            self._log_due = at + self.settings.flush_log_interval_ms
             self._start_log_sync(inline=False)
-        if now >= self.queues_due:
-            self.queues_due = now + self.settings.flush_queue_interval_ms
+        if at >= self.queues_due:
+            self.queues_due = at + self.settings.flush_queue_interval_ms
             self._reader.look_again()
-            self._write_out.begin(now)
-        if self._write_out.due is not None and now >= self._write_out.due and not self.failure:
-            self._write_queues(now)
+            self._write_out.begin(at)
+        if self._write_out.due is not None and at >= self._write_out.due and not self.failure:
+            self._write_queues(at)
         if not self.failure and self.maintenance.tick(now, self._visible.end, self._reads):
             self._move_checkpoint()
 
-    def _write_queues(self, now: int) -> None:
+    def _write_queues(self, now: Steady) -> None:
         """Write out some queues; after the last of a round move the checkpoint, and leave the sync of what was written."""
         if self._write_out.step(now):
             self._move_checkpoint()
             if self._checkpoint_behind and (work := self._write_out.sync_work(self._move_checkpoint)):
                 self._work.append(work)
 
-    def delete_topic(self, topic: str, now: int) -> None:
+    def delete_topic(self, topic: str, now: Steady) -> None:
         """Remove the queues of a topic; its records stay in the log until their file goes. Unknown topics are no error."""
         queues = [self.queues.pop((topic, queue_id)) for queue_id in self.queue_ids(topic)]
         self._visible.forget(topic)
@@ -479,7 +471,7 @@ class Store:
 
     # ------------------------------------------------------------ stop
 
-    def stop(self, now: int) -> None:
+    def stop(self, now: Instant) -> None:
         """Take no more appends; the last syncs come out of `work`."""
         self._stopping = True
         self._creation.refuse_all(StoreNotWritable(str(self.refusal)))
@@ -489,7 +481,7 @@ class Store:
         if work := self._write_out.sync_work(self._move_checkpoint, everything=True):
             self._work.append(work)
 
-    def close(self, now: int) -> None:
+    def close(self, now: Instant) -> None:
         """Give the directory back. Waits for what `stop` left; a store that failed stays marked as unclean."""
         if self._closed:
             return
@@ -507,7 +499,7 @@ class Store:
                 file.file.close()
             self._lock.release()
 
-    def _finish(self, now: int) -> None:
+    def _finish(self, now: Instant) -> None:
         flush = self._flush
         for _ in range(3):  # what is left, then what publishing it wrote
             if (log_work := flush.sync_log(self._log_synced, inline=True)) is not None:

@@ -161,7 +161,7 @@ class Cluster:
         def ended() -> None:
             broker.leaving = False
             try:
-                core.close(broker.host.now())  # as the program does once its server has stopped
+                core.close(broker.host.instant())  # as the program does once its server has stopped
             except Stopped as stopped:
                 self.timeline.note(broker.name, f"is stopped in its last write, to {stopped}")
             broker.left_locked = bool(broker.disk.locks)

@@ -13,13 +13,16 @@ from itertools import count
 from typing import Any, NamedTuple, Protocol
 
 from halfmoon.effects import Close, Gather, Op, Spawn, Start, Work, Write
+from halfmoon.instant import Instant
 from halfmoon.ports import Core
 from halfmoon.runtime.clock import Clock
-from halfmoon.runtime.server.server import STEP_MS
 from halfmoon.testing.disk import Stopped
 from halfmoon.testing.driver import Calls, Driver, Task
 from halfmoon.testing.network import End, Network
 from halfmoon.testing.timeline import Timeline, Timer
+
+STEADY_BEGINS_NS = 1_600_000_000 * 1_000_000_000
+"""The date at which steady times begin, so that none can pass for a date."""
 
 
 class Machine(Protocol):
@@ -30,7 +33,9 @@ class Machine(Protocol):
 
 def machine_clock(timeline: Timeline, machine: Machine) -> Clock:
     """Return the clock that a process reads on a machine."""
-    return Clock(lambda: timeline.now_us * 1000 + machine.clock_ahead_ms * 1_000_000, lambda: timeline.now_us * 1000)
+    return Clock(
+        lambda: timeline.now_us * 1000 + machine.clock_ahead_ms * 1_000_000, lambda: timeline.now_us * 1000 - STEADY_BEGINS_NS
+    )
 
 
 class CoreHost:
@@ -75,10 +80,9 @@ class CoreHost:
         """This machine's clock as its process reads it, milliseconds since the epoch."""
         return self._clock.now()
 
-    def ahead_ms(self) -> int:
-        """How far the clock is ahead of the time that passes; only differences mean something."""
-        self._clock.now()
-        return self._clock.ahead_ns // 1_000_000
+    def instant(self) -> Instant:
+        """Both times of this machine as its process reads them."""
+        return self._clock.instant()
 
     def step_clock(self, ms: int) -> None:
         """Set this machine's clock forward, or back (below 0)."""
@@ -87,12 +91,12 @@ class CoreHost:
         if self._life is not None:
             self._life.set_timer()
 
-    def boot(self, make: Callable[[int], Core]) -> Core:
+    def boot(self, make: Callable[[Instant], Core]) -> Core:
         """Start a process: ``make`` gets the time and returns the core. What it raises comes out here, and nothing runs."""
         assert self.core is None, f"{self.name} runs already"
         self._network.power_on(self.host)
         self._clock = machine_clock(self._timeline, self)
-        core = make(self.now())
+        core = make(self.instant())
         self.core = core
         self.lives += 1
         self._life = _Life(self, core, self._timeline, self._network, self._random)
@@ -145,7 +149,6 @@ class _Life:
         self._host, self._core, self._timeline, self._network, self._random = host, core, timeline, network, random
         self._ends: dict[int, End] = {}
         self._heard_ms: dict[int, int] = {}
-        self._ahead_ms = host.ahead_ms()
         self._turn_is_due = False
         self._timer: Timer | None = None
         self._works_running = 0
@@ -158,7 +161,7 @@ class _Life:
     def start(self) -> None:
         for address in self._host.addresses:
             self._network.listen(address, self._accept)
-        self._guarded(lambda: self._core.start(self._host.now()))
+        self._guarded(lambda: self._core.start(self._host.instant()))
 
     def stop(self, ended: Callable[[], None]) -> None:
         for address in self._host.addresses:
@@ -166,7 +169,7 @@ class _Life:
         self._leaving = ended
 
         def begin() -> None:
-            operations = self._core.stop(self._host.now())
+            operations = self._core.stop(self._host.instant())
             self._endings = len(operations)
             for operation in operations:
                 self.driver.start(self._watched(operation), "stopping").then(self._operation_ended)
@@ -190,17 +193,18 @@ class _Life:
         self._guarded(self._commit)
 
     def _commit(self) -> None:
-        if self._core.commit(self._host.now()):
+        if self._core.commit(self._host.instant()):
             self._carry_out_effects()
-            if self.alive and self._core.commit(self._host.now()):
+            if self.alive and self._core.commit(self._host.instant()):
                 self._wake()  # others are read first, and connections may be lost before the rest is handled
 
     def _ring(self) -> None:
         self._timer = None
 
         def tick() -> None:
-            now, due = self._host.now(), self._core.due()
-            if due is not None and due <= now:
+            now = self._host.instant()
+            due = self._core.due(now)
+            if due is not None and due <= now.steady:
                 self._core.tick(now)
 
         self._guarded(tick)
@@ -210,27 +214,20 @@ class _Life:
         if not self.alive:
             return
         try:
-            self._tell_steps()
             action()
             self._carry_out()
         except Stopped as stopped:
             self._timeline.note(self._host.name, f"is stopped in a write to {stopped}")
             self._host.on_stopped()
 
-    def _tell_steps(self) -> None:
-        """Tell the core when the clock was set since it was last told, as the runtime does."""
-        ahead_ms = self._host.ahead_ms()
-        if abs(by_ms := ahead_ms - self._ahead_ms) >= STEP_MS:
-            self._ahead_ms = ahead_ms
-            self._core.stepped(by_ms)
-
     def set_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        due = self._core.due()
+        now = self._host.instant()
+        due = self._core.due(now)
         if due is not None and self.alive:
-            wait_ms = max(0, due - self._host.now())
+            wait_ms = max(0, due - now.steady)
             self._timer = self._timeline.after_us(wait_ms * 1000 + self._random.randint(1, 900), self._ring)
 
     # ---------------------------------------------------------------- effects
@@ -270,7 +267,7 @@ class _Life:
 
     def _work(self, work: Work[Any]) -> None:
         if work.inline and self._random.random() < 0.7:
-            work.done(_outcome(work), self._host.now())
+            work.done(_outcome(work), self._host.instant())
             return
         self._works_running += 1
         low, high = self._host.work_us
@@ -288,7 +285,7 @@ class _Life:
     def _worked(self, work: Work[Any], outcome: Any) -> None:
         def done() -> None:
             self._works_running -= 1
-            work.done(outcome, self._host.now())
+            work.done(outcome, self._host.instant())
 
         self._guarded(done)
 
@@ -323,7 +320,7 @@ class _Life:
         self._ends[peer], self._heard_ms[peer] = end, self._timeline.now
         end.on_data = partial(self._data, peer)
         end.on_closed = partial(self._lost, peer)
-        self._guarded(lambda: self._core.connected(peer, end.remote, self._host.now()))
+        self._guarded(lambda: self._core.connected(peer, end.remote, self._host.instant()))
 
     def _disconnected(self, address: str) -> None:
         if self.alive:
@@ -338,7 +335,7 @@ class _Life:
     def _lost(self, peer: int) -> None:
         self._heard_ms.pop(peer, None)
         if self.alive and self._ends.pop(peer, None) is not None:
-            self._core.lost(peer, self._host.now())
+            self._core.lost(peer, self._host.instant())
             self._wake()
 
 

@@ -17,6 +17,7 @@ from typing import Any
 from halfmoon.effects import Close, CoreEffect, Write
 from halfmoon.errors import UsageError
 from halfmoon.hot import Frame, split_frames
+from halfmoon.instant import LONG_AGO, Steady
 from halfmoon.limits import CONNECTION_IDLE_MS, FRAME_BYTES_MAX, HEADER_BYTES_MAX, PARTIAL_BYTES_MAX
 from halfmoon.logs import RateLimitedLog
 from halfmoon.wire.ids import pack_host
@@ -63,12 +64,12 @@ class Peer:
     """One connection: who is there, bytes not yet handled, and answers of this turn."""
 
     __slots__ = (
-        "broken", "chunks", "closing", "heard_ms", "host", "names", "number", "out", "out_bytes", "remote", "size",
+        "broken", "chunks", "closing", "heard_at", "host", "names", "number", "out", "out_bytes", "remote", "size",
         "waiting_bytes", "wanted",
     )  # fmt: skip
 
-    def __init__(self, number: int, remote: str, now: int) -> None:
-        self.number, self.remote, self.heard_ms = number, remote, now
+    def __init__(self, number: int, remote: str, now: Steady) -> None:
+        self.number, self.remote, self.heard_at = number, remote, now
         self.host = _host(remote)
         self.names: tuple[str, ...] = ()
         """The names in the certificate that it showed and that was verified; none where it showed none."""
@@ -126,7 +127,7 @@ class Peers:
         self._closes: list[Close] = []
         self._idle_ms, self._partial_bytes_max = idle_ms, partial_bytes_max
         self._partial_bytes = 0
-        self._scan_ms = 0
+        self._scan_at = LONG_AGO
         self._knocks: RateLimitedLog | None = None
         self.refusals: dict[int, int] = {}
         """How many requests were answered with a refusal, by its code."""
@@ -140,12 +141,12 @@ class Peers:
         """Return the peer with this number while it is connected."""
         return self._peers.get(number)
 
-    def connected(self, number: int, remote: str, now: int) -> Peer:
+    def connected(self, number: int, remote: str, now: Steady) -> Peer:
         """Take in a new connection; ``remote`` is ``ip:port``."""
         peer = self._peers[number] = Peer(number, remote, now)
         self.newest = number
-        if not self._scan_ms:
-            self._scan_ms = now + self._idle_ms // 4
+        if self._scan_at == LONG_AGO:
+            self._scan_at = now + self._idle_ms // 4
         return peer
 
     def certified(self, number: int, names: tuple[str, ...]) -> None:
@@ -176,7 +177,7 @@ class Peers:
         self._partial_bytes += len(data)
         self._fed.append(peer)
 
-    def take(self, now: int, read: Read = _read) -> list[tuple[Peer, bytes, list[Frame]]]:
+    def take(self, now: Steady, read: Read = _read) -> list[tuple[Peer, bytes, list[Frame]]]:
         """Return, for each connection that brought whole frames since the last call, the peer, its bytes and their frames.
 
         ``read`` cuts them, and may keep some for itself. A connection whose next bytes are no frame is closed by `effects`, after
@@ -185,7 +186,7 @@ class Peers:
         cut: list[tuple[Peer, bytes, list[Frame]]] = []
         fed, self._fed = self._fed, []
         for peer in fed:  # who was fed twice has too few bytes left the second time
-            peer.heard_ms = now
+            peer.heard_at = now
             if peer.size < peer.wanted or peer.closing:
                 continue
             data = bytes(peer.chunks[0]) if len(peer.chunks) == 1 else b"".join(peer.chunks)
@@ -209,7 +210,7 @@ class Peers:
             self._shed()
         return cut
 
-    def _named(self, peer: Peer, data: bytes, wrong: str, now: int) -> str:
+    def _named(self, peer: Peer, data: bytes, wrong: str, now: Steady) -> str:
         """Return what is wrong with the bytes of a peer, and log it where they are another protocol's."""
         name = spoken(data)
         if name is None:
@@ -266,28 +267,20 @@ class Peers:
             peer.size = 0
             self._closes.append(Close(peer.number, reason))
 
-    def due(self) -> int | None:
+    def due(self) -> Steady | None:
         """When `tick` wants to look for idle connections."""
-        return self._scan_ms if self._peers else None
+        return self._scan_at if self._peers else None
 
-    def tick(self, now: int) -> None:
+    def tick(self, now: Steady) -> None:
         """Close connections that were silent for the idle time."""
-        if now < self._scan_ms:
+        if now < self._scan_at:
             return
-        self._scan_ms = now + self._idle_ms // 4
+        self._scan_at = now + self._idle_ms // 4
         if self._knocks is not None:
             self._knocks.tick(now)
         for peer in list(self._peers.values()):
-            if now - peer.heard_ms >= self._idle_ms:
+            if now - peer.heard_at >= self._idle_ms:
                 self.close(peer, f"silent for {self._idle_ms} ms")
-
-    def stepped(self, by_ms: int) -> None:
-        """The clock was set: who was heard a moment ago still was."""
-        self._scan_ms += by_ms if self._scan_ms else 0
-        if self._knocks is not None:
-            self._knocks.stepped(by_ms)
-        for peer in self._peers.values():
-            peer.heard_ms += by_ms
 
     def effects(self, waiting: Container[Peer] = ()) -> list[CoreEffect]:
         """Take out one `Write` for each peer that has answers, then the closes.

@@ -186,7 +186,7 @@ def test_a_decision_counts_whose_connection_is_lost_right_behind_it(strict):
     strict.ask(send_header("theirs"), b"x", who=THEIRS, peer=2)
     strict.post(send_header("theirs"), b"x", who=THEIRS, peer=2)  # a send is answered before the decisions of its turn
     strict.post(end_header(late, COMMIT, group="P_theirs", key="u2"), who=THEIRS, oneway=True)
-    strict.broker.commit(strict.now)
+    strict.broker.commit(strict.instant)
     strict.lose(1)
     strict.turn()
 

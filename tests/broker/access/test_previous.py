@@ -160,12 +160,13 @@ def test_a_client_that_still_has_the_secret_that_ended_keeps_no_other_at_its_add
 
 def test_the_broker_wakes_at_the_time_and_a_step_of_the_clock_does_not_move_it(talk):
     access = talk.broker.access
-    talk.now = UNTIL_MS - 100
-    access.tick(talk.now)
-    access.stepped(60_000)
-    assert access.due() == UNTIL_MS
-    access.tick(UNTIL_MS)
-    assert access.due() > UNTIL_MS
+    talk.now = UNTIL_MS - 160_000
+    access.tick(talk.instant)
+    talk.set_clock(159_900)
+    assert access.due(talk.instant) == talk.instant.at(UNTIL_MS) == talk.instant.steady + 100
+    talk.now = UNTIL_MS
+    access.tick(talk.instant)
+    assert access.due(talk.instant) > talk.instant.steady
     assert access.rules.accounts["RocketMQ"].secrets == (b"a new secret",)
 
 

@@ -101,7 +101,7 @@ def test_topics_of_a_list_are_made_together_and_there_after_a_kill(talk):
     wanted = [TopicConfig(topic_name="orders", read_queue_nums=3), TopicConfig(topic_name="bills", perm=4, order=True)]
 
     assert talk.ask(UpdateAndCreateTopicList(), to_json(TopicConfigList(topic_config_list=wanted))).code == 0
-    talk.broker.store.close(talk.now)
+    talk.broker.store.close(talk.instant)
     talk.open()
 
     orders, bills = talk.broker.topics.get("orders"), talk.broker.topics.get("bills")
@@ -139,7 +139,7 @@ def test_topics_with_messages_are_known_again_when_the_table_was_not_saved_befor
     talk.held_back = []
     talk.send("orders", queue_id=3)
     talk.held_back = None
-    talk.broker.store.close(talk.now)
+    talk.broker.store.close(talk.instant)
 
     talk.open()
 
@@ -478,7 +478,7 @@ def test_progress_that_came_while_its_table_was_being_saved_is_saved_before_a_cl
     talk.wait(5_000)  # the save of offset 3 is under way
     talk.ask(UpdateConsumerOffset(consumer_group="G", topic="orders", queue_id=0, commit_offset=4))
 
-    talk.broker.stop(talk.now)
+    talk.broker.stop(talk.instant)
     talk.run_effects()
     talk.release()
 

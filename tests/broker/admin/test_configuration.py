@@ -32,7 +32,7 @@ def shown(talk, key):
 
 def test_settings_are_changed_and_outlive_a_kill_and_say_so_at_the_start(talk, caplog):
     assert update(talk, "fileReservedTime=96\nlongPollingEnable=false\n").code == 0
-    talk.broker.store.close(talk.now)
+    talk.broker.store.close(talk.instant)
     caplog.clear()
     talk.open()
 
@@ -87,10 +87,10 @@ def planned(talk):
     """Return how many ms from now what has an interval is planned."""
     broker, store = talk.broker, talk.broker.store
     plans = (
-        broker.transactions.checks.next_round_ms, broker._next_save_ms, store._log_due, store.queues_due,
+        broker.transactions.checks.next_round_at, broker._next_save_at, store._log_due, store.queues_due,
         store.maintenance._clean_due,
     )  # fmt: skip
-    return [due - talk.now for due in plans]
+    return [due - talk.instant.steady for due in plans]
 
 
 def test_a_shorter_interval_counts_from_now_on_and_a_longer_one_from_the_next_time_on(talk):
@@ -115,7 +115,7 @@ def test_topics_are_made_by_sends_once_that_is_allowed(make_talk):
 
 def test_topics_are_made_by_sends_also_when_a_kill_left_nothing_but_the_setting(make_talk):
     talk = make_talk(auto_create_topics=False)
-    talk.broker.store.close(talk.now)
+    talk.broker.store.close(talk.instant)
     (talk.root / PATH).write_text("autoCreateTopicEnable=true\n")
 
     talk.open()
@@ -195,7 +195,7 @@ def test_a_key_of_rocketmq_that_means_nothing_here_is_a_success_that_says_so(tal
 
 @pytest.mark.parametrize("text", ["fileReservedTime=soon", "listenPort=1", "\xff"])
 def test_saved_settings_that_cannot_be_stop_the_start_by_name(talk, text):
-    talk.broker.store.close(talk.now)
+    talk.broker.store.close(talk.instant)
     (talk.root / PATH).write_bytes(text.encode("latin-1"))
 
     with pytest.raises(StoreError, match=PATH):

@@ -310,7 +310,7 @@ def test_a_start_needs_only_what_lies_behind_the_last_snapshot(talk, driver):
     driver.stored(5, "a", "five")
     driver.vote(5, "a")
     before = driver.shown()
-    talk.broker.batches._snapshot(talk.now)
+    talk.broker.batches._snapshot(talk.instant)
     talk.wait(1000)
     place = talk.broker.batches.needed_from()
     talk.restart()

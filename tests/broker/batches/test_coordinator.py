@@ -24,5 +24,5 @@ def test_an_unknown_attempt_is_undecided_until_it_is_aborted(talk):
         talk.broker.store.make_ready("rmq_sys_HALFMOON_BATCHES", queue_id, lambda error, now: None)
     talk.run_effects()
     assert coordinator.verdict("q", 1, "a", talk.now, abort=False) == ("UNDECIDED", None)
-    assert coordinator.verdict("q", 1, "a", talk.now, abort=True) == ("ABORT", None)
+    assert coordinator.verdict("q", 1, "a", talk.instant, abort=True) == ("ABORT", None)
     assert talk.broker.batches.streams.get("q").aborted == {1: {"a"}}

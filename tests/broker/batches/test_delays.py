@@ -101,9 +101,9 @@ def test_each_message_is_there_once_wherever_publishing_is_cut_off(talk, monkeyp
         driver.apply(0, "a")
     assert left[0] < 0
     if restarts:
-        talk.broker.stop(talk.now)
+        talk.broker.stop(talk.instant)
         talk.run_effects()
-        talk.broker.close(talk.now)
+        talk.broker.close(talk.instant)
         talk.wait(0)
         talk.open()
     else:

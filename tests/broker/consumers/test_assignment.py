@@ -198,8 +198,7 @@ def test_routes_are_as_old_as_before_when_the_clock_is_set(make_talk):
     names.ask()
     names.answer(route("broker-a"))
 
-    names.talk.now += 3_600_000
-    names.talk.broker.stepped(3_600_000)
+    names.talk.set_clock(3_600_000)
     names.ask()
 
     assert names.operations == []

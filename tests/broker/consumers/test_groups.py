@@ -60,7 +60,7 @@ def test_a_group_that_may_not_read_a_topic_is_refused_at_once_and_after_a_kill(t
     refused = talk.pull("orders")
     assert (refused.code, refused.remark) == (16, "the consumer group[G] is forbidden for topic[orders]")
     assert (talk.pull("bills").code, talk.pull("orders", group="H").code) == (0, 0)
-    talk.broker.store.close(talk.now)
+    talk.broker.store.close(talk.instant)
     talk.open()
     assert talk.pull("orders").code == 16
 

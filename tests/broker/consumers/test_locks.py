@@ -178,9 +178,9 @@ def test_locks_are_not_kept_over_a_restart(talk):
 
 def test_the_owner_of_a_queue_can_be_asked(talk):
     lock(talk, "a")
-    assert talk.broker.locks.owner("G", "T", 0, talk.now) == "a"
+    assert talk.broker.locks.owner("G", "T", 0, talk.instant.steady) == "a"
     assert talk.broker.locks.owner("G", "T", 0, talk.now + 60_001) is None
-    assert talk.broker.locks.owner("G", "T", 1, talk.now) is None
+    assert talk.broker.locks.owner("G", "T", 1, talk.instant.steady) is None
 
 
 def test_taking_asking_and_giving_back_without_end_fills_no_memory(talk):

@@ -97,7 +97,7 @@ def test_progress_survives_a_crash_once_the_period_of_saving_is_over(talk):
     made(talk)
     update(talk, 2)
     talk.wait(5000)
-    talk.broker.store.close(talk.now)
+    talk.broker.store.close(talk.instant)
 
     talk.open()
 
@@ -112,7 +112,7 @@ def test_progress_whose_file_is_gone_is_missed_by_name(talk, caplog):
     assert "is missing" not in caplog.text
 
     talk.restart()
-    talk.broker.store.close(talk.now)
+    talk.broker.store.close(talk.instant)
     for path in (offsets_module.PATH, offsets_module.PATH + ".bak"):
         talk.disk.remove(path)
     talk.open()
@@ -337,7 +337,7 @@ def test_a_group_is_given_the_progress_of_another_and_has_it_after_a_kill(talk):
     update(talk, 1, "H", queue_id=1)
 
     assert clone(talk).code == 0
-    talk.broker.store.close(talk.now)
+    talk.broker.store.close(talk.instant)
     talk.open()
 
     assert talk.broker.offsets.queues("H", T) == {0: 2}

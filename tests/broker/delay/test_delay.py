@@ -268,7 +268,7 @@ def test_many_due_at_once_are_delivered_a_part_at_a_time(talk):
     counts, talk.now = [0], START_MS + 1000
 
     while counts[-1] < 1000:
-        talk.broker.tick(talk.now)
+        talk.broker.tick(talk.instant)
         talk.run_effects()
         counts.append(talk.broker.store.queue_max(TOPIC, 0))
 
@@ -282,7 +282,7 @@ def test_large_messages_of_a_level_are_delivered_a_few_at_a_time(talk):
         send(talk, 1, b"%d" % number * 200_000)
     talk.now = START_MS + 1000
 
-    talk.broker.delays.tick(talk.now)
+    talk.broker.delays.tick(talk.instant)
     assert talk.broker.delays.deliveries.delivered == 5
     talk.wait(100)
 
@@ -371,9 +371,9 @@ def test_what_another_broker_says_of_its_progress_is_believed(talk):
     for number in range(3):
         send(talk, 1, b"%d" % number)
     talk.wait(100)
-    talk.broker.stop(talk.now)
+    talk.broker.stop(talk.instant)
     talk.run_effects()
-    talk.broker.close(talk.now)
+    talk.broker.close(talk.instant)
     (talk.root / "config" / "delayOffset.json").write_text('{"offsetTable":{1:2,2:77}}')
     talk.open()
 
@@ -384,9 +384,9 @@ def test_what_another_broker_says_of_its_progress_is_believed(talk):
 
 def reopen(talk, levels):
     """Stop the broker and start it with another table of levels."""
-    talk.broker.stop(talk.now)
+    talk.broker.stop(talk.instant)
     talk.run_effects()
-    talk.broker.close(talk.now)
+    talk.broker.close(talk.instant)
     talk.settings = type(talk.settings)(delay_levels=levels)
     talk.open()
 

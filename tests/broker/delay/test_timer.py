@@ -35,9 +35,9 @@ def killed(talk, to):
 
 
 def close(talk):
-    talk.broker.stop(talk.now)
+    talk.broker.stop(talk.instant)
     talk.run_effects()
-    talk.broker.close(talk.now)
+    talk.broker.close(talk.instant)
 
 
 def leap(talk, ms):
@@ -470,7 +470,7 @@ def test_it_is_too_late_to_recall_what_was_delivered_and_recalling_can_be_forbid
 def test_a_message_whose_delivery_was_begun_cannot_be_recalled(talk):
     handle = send_at(talk, START_MS + 1000, b"begun", key="u1").recall_handle
     talk.now += 1000
-    talk.broker.delays.tick(talk.now)  # its queue is being made
+    talk.broker.delays.tick(talk.instant)  # its queue is being made
 
     assert recall(talk, handle).code == 604
     talk.wait(100)
@@ -484,7 +484,7 @@ def test_large_messages_due_at_once_are_delivered_a_few_at_a_time(talk):
         send_at(talk, START_MS + 1000, b"%d" % number * 200_000)
     talk.now = START_MS + 1000
 
-    talk.broker.delays.tick(talk.now)
+    talk.broker.delays.tick(talk.instant)
     assert talk.broker.delays.deliveries.delivered == 1 + 5
     talk.wait(100)
 
@@ -506,7 +506,7 @@ def test_a_kill_while_a_record_is_stored_anew_repeats_nothing(make_talk, tmp_pat
     sends.append = once
     talk.now += 2 * 3_600_000 + late_ms
     with pytest.raises(KeyboardInterrupt):
-        talk.broker.delays.tick(talk.now)
+        talk.broker.delays.tick(talk.instant)
 
     later = killed(talk, tmp_path / "copy")
     leap(later, 20 * 3_600_000)

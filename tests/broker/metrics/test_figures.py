@@ -20,7 +20,7 @@ ROW = ("DefaultCluster", "broker-a")
 def figures(talk):
     """Return values by name and labels; a series comes once."""
     found = {}
-    for metric, labels, value in filter(None, Figures(talk.broker).samples(talk.now)):
+    for metric, labels, value in filter(None, Figures(talk.broker).samples(talk.instant)):
         assert len(labels) == len(metric.labels), metric.name
         assert (metric.name, labels) not in found
         found[metric.name, labels] = value
@@ -182,7 +182,7 @@ def test_a_topic_that_is_deleted_while_figures_are_gathered_is_left_out(talk):
     for topic in ("A", "B"):
         talk.send(topic)
         commit(talk, 0, topic=topic)
-    gathering = Figures(talk.broker).samples(talk.now)
+    gathering = Figures(talk.broker).samples(talk.instant)
     seen = [next(gathering) for _ in range(30)]
     assert talk.ask(DeleteTopicInBroker(topic="B")).code == 0
     seen += gathering
@@ -194,5 +194,5 @@ def test_gathering_lets_others_go_first_between_few_queues(talk):
     fields = {"topic": "wide", "default_topic": "", "perm": 6, "topic_filter_type": "SINGLE_TAG", "order": False}
     assert talk.ask(UpdateAndCreateTopic(**fields, read_queue_nums=1024, write_queue_nums=1024)).code == 0
     commit(talk, 0, topic="wide")
-    pauses = sum(sample is None for sample in Figures(talk.broker).samples(talk.now))
+    pauses = sum(sample is None for sample in Figures(talk.broker).samples(talk.instant))
     assert pauses >= 8, "256 queues at once: four times for the topic, four times for the group"

@@ -114,7 +114,7 @@ def test_many_long_expressions_at_once_are_read_one_a_turn(talk, monkeypatch):
 
     codes = []
     for turn in range(10):
-        talk.broker.tick(talk.now) if turn else talk.broker.commit(talk.now)
+        talk.broker.tick(talk.instant) if turn else talk.broker.commit(talk.instant)
         talk.run_effects()
         codes += [reply.code for opaque, peer in posts.items() if (reply := talk.answer(opaque, peer=peer))]
         assert turn or talk.answer(other, peer=50).code == 0
@@ -138,7 +138,7 @@ def test_a_broker_that_stops_refuses_pulls_whose_expressions_were_not_read_yet(t
     talk.send(T, b"x")
     posts = posted(talk, [f"{LONG}{number}" for number in range(3)])
     talk.turn()
-    talk.broker.stop(talk.now)
+    talk.broker.stop(talk.instant)
     talk.run_effects()
     assert [talk.answer(opaque, peer=peer).code for opaque, peer in posts.items()] == [20, 14, 14]
 
@@ -183,9 +183,9 @@ def test_the_dearest_expression_that_is_taken_does_not_stop_the_others(talk):
     while posts and len(turns) < 100:
         begin = process_time()
         if turns:
-            talk.broker.tick(talk.now)
+            talk.broker.tick(talk.instant)
         else:
-            talk.broker.commit(talk.now)
+            talk.broker.commit(talk.instant)
         turns.append((process_time() - begin) * 1000)
         talk.run_effects()
         answered.append([opaque for opaque, peer in posts.items() if talk.answer(opaque, peer=peer)])

@@ -222,7 +222,7 @@ def test_a_broker_that_stops_answers_a_pull_that_waits_with_an_expression(talk):
     filled(talk)
     opaque = talk.post(sql_header("b = 'z'", offset=10, wait_ms=2_000))
     talk.turn()
-    talk.broker.stop(talk.now)
+    talk.broker.stop(talk.instant)
     talk.run_effects()
     assert talk.answer(opaque).code == 19
 
@@ -251,11 +251,11 @@ def test_pulls_for_which_a_turn_has_no_time_left_get_theirs_in_the_next(talk, mo
     talk.turn()
     first = [talk.answer(opaque, peer=peer) is not None for peer, opaque in enumerate(posts, 1)]
     assert first == [True, False, False]
-    assert talk.broker.due() <= talk.now
+    assert talk.broker.due(talk.instant) <= talk.instant.steady
 
     for _ in range(2):
         talk.wait(0)
-        talk.broker.tick(talk.now)
+        talk.broker.tick(talk.instant)
         talk.run_effects()
 
     assert [talk.answer(opaque, peer=peer).code for peer, opaque in enumerate(posts[1:], 2)] == [20, 20]
@@ -272,7 +272,7 @@ def test_a_tick_looks_at_some_of_many_pulls_only_and_all_are_answered(talk, monk
     monkeypatch.setattr(talk.broker.pulls, "_go_on", lambda pull: seen.append(pull) or go_on(pull))
     for _ in range(40):
         before = len(seen)
-        talk.broker.tick(talk.now)
+        talk.broker.tick(talk.instant)
         talk.run_effects()
         served.append(len(seen) - before)
 

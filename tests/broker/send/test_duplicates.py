@@ -213,7 +213,7 @@ def test_with_sync_flush_a_repeat_behind_a_failed_sync_is_refused(make_talk):
     works, talk.held_back = talk.held_back, None
 
     for work in works:
-        work.done(OSError("the device is gone"), talk.now)
+        work.done(OSError("the device is gone"), talk.instant)
     talk.run_effects()
 
     reply = talk.answer(again)

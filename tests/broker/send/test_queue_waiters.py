@@ -81,7 +81,7 @@ def test_a_stopping_broker_refuses_those_who_wait(talk):
     talk.held_queues = []
     opaque = talk.post(send_header("BenchmarkTest"), b"x")
     talk.turn()
-    talk.broker.stop(talk.now)
+    talk.broker.stop(talk.instant)
     talk.release()
 
     assert talk.answer(opaque).code == 14

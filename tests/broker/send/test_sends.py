@@ -68,12 +68,12 @@ def test_senders_are_answered_before_the_rest_of_their_turn_is_handled(talk):
     asked = talk.post(GetMaxOffset(topic="BenchmarkTest", queue_id=0))
     sent = talk.post(send_header("BenchmarkTest"), b"second")
 
-    assert talk.broker.commit(talk.now)
+    assert talk.broker.commit(talk.instant)
     talk.run_effects()
     assert talk.answer(sent).code == 0
     assert not talk.received[1]
 
-    assert not talk.broker.commit(talk.now)
+    assert not talk.broker.commit(talk.instant)
     talk.run_effects()
     assert talk.answer(asked).header(OffsetReply).offset == 2
 
@@ -346,7 +346,7 @@ def test_a_failed_sync_fails_the_waiting_sends_and_all_that_follow(make_talk):
     talk.turn()
 
     for work in talk.held_back:
-        work.done(OSError(5, "Input/output error"), talk.now)
+        work.done(OSError(5, "Input/output error"), talk.instant)
     talk.held_back = None
     talk.run_effects()
 

@@ -225,12 +225,11 @@ def test_while_the_store_takes_nothing_nobody_is_asked_and_the_broker_does_not_s
     prepare(talk)
     talk.broker.store.health.fail("a sync failed")
     ticks = []
-    tick = talk.broker.transactions.tick
-    own = talk.broker.transactions
-    own.tick = lambda now: (ticks.append(now) if own.due() <= now else None, tick(now))
+    tick, own = talk.broker.tick, talk.broker.transactions
+    talk.broker.tick = lambda now: (ticks.append(now) if own.due(now) <= now.steady else None, tick(now))
     talk.wait(20_000)
     assert checks(talk) == []
-    assert len(ticks) < 200
+    assert 0 < len(ticks) < 200
 
 
 def test_a_damaged_half_message_blocks_no_other(talk):

@@ -4,27 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from halfmoon.broker.pull.hold import Hold, Holds
-from halfmoon.broker.stats import Stats
 from halfmoon.wire.headers.client import GetConsumerRunningInfo
 from tests.broker.consumers.test_locks import lock, queue
 from tests.broker.half import CHECKS, checks, prepare, produce
-from tests.broker.talk import START_MS, Talk
+from tests.broker.talk import START_MS
 
 HOUR_MS = 3_600_000
 BOTH_WAYS = pytest.mark.parametrize("by_ms", [HOUR_MS, -HOUR_MS])
-
-
-def set_clock(talk: Talk, by_ms: int) -> None:
-    talk.broker.stepped(by_ms)
-    talk.now += by_ms
 
 
 @BOTH_WAYS
 def test_a_connection_is_idle_for_its_time_and_no_less_and_no_longer(talk, by_ms):
     talk.connect(1)
     talk.wait(60_000)
-    set_clock(talk, by_ms)
+    talk.set_clock(by_ms)
     talk.wait(59_000)
     assert talk.closed == {}
     talk.wait(32_000)  # it is looked for every 30 s
@@ -35,7 +28,7 @@ def test_a_connection_is_idle_for_its_time_and_no_less_and_no_longer(talk, by_ms
 def test_a_member_is_missed_after_its_time_and_no_sooner_and_no_later(talk, by_ms):
     talk.consume("T")
     talk.wait(60_000)
-    set_clock(talk, by_ms)
+    talk.set_clock(by_ms)
     talk.wait(30_000)
     talk.send("T")  # the connection is not idle
     talk.wait(29_000)
@@ -49,7 +42,7 @@ def test_a_lock_holds_for_its_time_and_no_less_and_no_longer(talk, by_ms):
     talk.send("T")
     assert lock(talk, "a", queue(0)) == [0]
     talk.wait(30_000)
-    set_clock(talk, by_ms)
+    talk.set_clock(by_ms)
     talk.wait(25_000)
     assert lock(talk, "b", queue(0), peer=2) == []
     talk.wait(6_000)
@@ -62,7 +55,7 @@ def test_a_pull_waits_for_its_time_and_no_less_and_no_longer(talk, by_ms):
     assert talk.pull("T", offset=1, wait_ms=15_000) is None
     opaque = talk.opaque
     talk.wait(5_000)
-    set_clock(talk, by_ms)
+    talk.set_clock(by_ms)
     talk.wait(9_900)
     assert talk.answer(opaque) is None
     talk.wait(200)
@@ -74,8 +67,8 @@ def test_a_relayed_request_waits_for_its_time_and_no_less_and_no_longer(talk, by
     talk.consume("T", peer=1)
     opaque = talk.post(GetConsumerRunningInfo(consumer_group="G", client_id="client-1"), peer=2)
     talk.turn()
-    left_ms = talk.broker.relay.due() - talk.now
-    set_clock(talk, by_ms)
+    left_ms = talk.broker.relay.due(talk.instant) - talk.instant.steady
+    talk.set_clock(by_ms)
     talk.wait(left_ms - 1)
     assert talk.answer(opaque, peer=2) is None
     talk.wait(1)
@@ -88,7 +81,7 @@ def test_an_unsynced_send_waits_for_its_time_and_no_less_and_no_longer(make_talk
     talk.held_back = []
     assert talk.send("T") is None
     opaque = talk.opaque
-    set_clock(talk, by_ms)
+    talk.set_clock(by_ms)
     talk.wait(4_900)
     assert talk.answer(opaque) is None
     talk.wait(200)
@@ -103,68 +96,32 @@ def test_producers_are_asked_in_rounds_as_far_apart_as_ever(make_talk, by_ms):
     prepare(talk)
     talk.wait(5_100)
     assert len(checks(talk)) == 1
-    set_clock(talk, by_ms)
+    talk.set_clock(by_ms)
     talk.wait(4_800)
     assert checks(talk) == []
     talk.wait(300)
     assert len(checks(talk)) == 1
 
 
-def test_every_part_with_a_deadline_is_due_as_far_away_after_a_step_as_before(make_talk):
-    talk = make_talk(store={"flush_disk_type": "SYNC_FLUSH"}, **CHECKS)
-    produce(talk, "orders", peer=3)
-    prepare(talk, peer=3)
-    talk.consume("T", peer=1)
-    talk.send("T")
-    lock(talk, "a", queue(0))
-    lock(talk, "b", queue(0), peer=2)  # is told when it may ask again
-    talk.pull("T", offset=1, wait_ms=15_000, peer=4)
-    talk.post(GetConsumerRunningInfo(consumer_group="G", client_id="client-1"), peer=2)
-    talk.turn()
-    talk.held_back = []
-    assert talk.send("T", peer=5) is None
-    broker = talk.broker
-    parts = {
-        "store": broker.store, "holds": broker.holds, "durable": broker.pending_replies, "peers": broker.peers,
-        "relay": broker.relay, "locks": broker.locks, "stats": broker.stats, "transactions": broker.transactions,
-    }  # fmt: skip
-    before = {name: part.due() for name, part in parts.items()}
-    assert None not in before.values()
-    set_clock(talk, HOUR_MS)
-    assert {name: part.due() - HOUR_MS for name, part in parts.items()} == before
-    talk.release()
-
-
 def test_a_message_that_waits_for_a_date_comes_when_the_clock_says_so(talk):
     talk.send("T", b"now")
     assert talk.send("T", b"later", properties=f"TIMER_DELIVER_MS\x01{START_MS + 1_800_000}\x02").code == 0
-    set_clock(talk, HOUR_MS)
+    talk.set_clock(HOUR_MS)
     talk.wait(100)
     assert talk.broker.store.queue_max("T", 0) == 2
 
 
 def test_a_step_dates_no_message_back(talk):
     talk.send("T")
-    set_clock(talk, HOUR_MS)
+    talk.set_clock(HOUR_MS)
     talk.send("T")
     assert [talk.broker.store.store_ms("T", 0, offset) for offset in (0, 1)] == [START_MS, START_MS + HOUR_MS]
 
 
-def test_rates_and_running_time_are_those_of_the_time_that_passed():
-    stats = Stats("c", START_MS)
-    stats.add("BROKER_PUT_NUMS", "c", 100)
-    before = stats.recent(START_MS + 5_000)
-    stats.stepped(HOUR_MS)
-    assert stats.recent(START_MS + HOUR_MS + 5_000) == before
-    assert stats.running_ms(START_MS + HOUR_MS + 5_000) == 5_000
-
-
-@BOTH_WAYS
-def test_waiting_pulls_keep_their_order_and_what_is_left_of_their_time(by_ms):
-    holds = Holds(10)
-    for peer, deadline in ((1, START_MS + 3), (2, START_MS + 1), (3, START_MS + 2)):
-        assert holds.park(Hold(peer, ("t", 0), 0, None, deadline, None))
-    holds.lost(3)
-    assert len(list(holds.stepped(by_ms))) == 2
-    assert holds.due() == START_MS + by_ms + 1
-    assert [hold.peer for hold in holds.expired(START_MS + by_ms + 3)] == [2, 1]
+def test_rates_and_running_time_are_those_of_the_time_that_passed(talk):
+    talk.send("T")
+    talk.wait(5_000)
+    before = talk.broker.stats.recent(talk.instant.steady)
+    talk.set_clock(HOUR_MS)
+    assert talk.broker.stats.recent(talk.instant.steady) == before
+    assert talk.broker.stats.running_ms(talk.instant.steady) == 5_000

@@ -234,7 +234,7 @@ def test_when_the_device_fails_who_decided_is_told_so(slow):
     asked = slow.post(DecideTransaction(id="durable", commit=False, operator="ann"))
     slow.turn()
     for work in slow.held_back:
-        work.done(OSError(5, "input/output error"), slow.now)
+        work.done(OSError(5, "input/output error"), slow.instant)
     slow.held_back = None
     slow.turn()
     slow.run_effects()

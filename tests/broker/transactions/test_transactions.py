@@ -10,7 +10,7 @@ def prepare(talk, key):
 
 def test_without_anything_pending_only_rounds_are_due(talk):
     transactions = talk.broker.transactions
-    assert transactions.due() <= transactions.checks.next_round_ms
+    assert transactions.due(talk.instant) <= transactions.checks.next_round_at
     talk.wait(200_000)
     assert transactions.checks.counters.rounds >= 3
     assert transactions.checks.counters.sent == 0
@@ -20,7 +20,7 @@ def test_gaps_in_the_uptime_are_forgotten_once_nothing_is_pending(talk):
     transactions = talk.broker.transactions
     prepare(talk, "u1")
     talk.now += 3_600_000  # the machine stood still
-    transactions.tick(talk.now)
+    transactions.tick(talk.instant)
     assert transactions.uptime.age_ms(talk.now - 3_600_000, talk.now) < 60_000
     transactions.decisions.expire(0, talk.now)
     talk.wait(200_000)

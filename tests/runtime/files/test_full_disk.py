@@ -124,7 +124,7 @@ from pathlib import Path
 from halfmoon.errors import StoreNotWritable
 from halfmoon.store import Store, StoreSettings
 sizes = dict(commit_log_file_bytes=1 << 20, queue_file_bytes=600_000, hash_slots=5000, index_entries_max=20_000)
-store = Store.open(disk, StoreSettings(**sizes), bytes(8), 1_700_000_000_000)
+store = Store.open(disk, StoreSettings(**sizes), bytes(8), instant(1_700_000_000_000))
 draft = (b"b" * 700, b"UNIQ_KEY\\x01abc\\x02", 0, 0, 1, bytes(8), 0, 0, 0)
 """
 
@@ -168,7 +168,7 @@ except StoreNotWritable:
 Path(sys.argv[1], "ballast").unlink()
 now = 1_700_000_000_000
 for step in range(10):
-    store.tick(now := now + 10_000)
+    store.tick(instant(now := now + 10_000))
     for work in store.work():
         work.done(work.run(), now)
 assert disk.exists("config/spare"), "the room is held again"

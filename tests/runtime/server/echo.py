@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from halfmoon.effects import Write
+from halfmoon.instant import Instant, Steady
 from halfmoon.runtime.clock import Clock
 from halfmoon.runtime.server.server import Server
 
@@ -20,16 +21,17 @@ class Echo:
         self.fed: list[tuple[int, bytes]] = []
         self.commits: list[list[tuple[int, bytes]]] = []
         self.left: list[Any] = []
-        self.due_ms: int | None = None
+        self.due_ms: int | None = None  # a date
+        self.due_at: Steady | None = None
         self.waiting: set[int] = set()
         self.ticks: list[int] = []
         self.endings: list[Any] = []
         self.answer: Callable[[int, bytes], list[Any]] = lambda peer, data: [Write(peer, [data])]
 
-    def start(self, now: int) -> None:
+    def start(self, now: Instant) -> None:
         self.told.append("start")
 
-    def connected(self, peer: int, remote: str, now: int) -> None:
+    def connected(self, peer: int, remote: str, now: Instant) -> None:
         self.told.append(("connected", peer, remote))
 
     def certified(self, peer: int, names: tuple[str, ...]) -> None:
@@ -38,10 +40,7 @@ class Echo:
     def feed(self, peer: int, data: bytes) -> None:
         self.fed.append((peer, data))
 
-    def stepped(self, by_ms: int) -> None:
-        self.told.append(("stepped", by_ms))
-
-    def commit(self, now: int) -> bool:
+    def commit(self, now: Instant) -> bool:
         if self.fed:
             self.commits.append(self.fed)
             joined: dict[int, bytes] = {}
@@ -58,21 +57,21 @@ class Echo:
     def slow(self, peer: int, *, is_slow: bool) -> None:
         self.told.append(("slow" if is_slow else "reads", peer))
 
-    def lost(self, peer: int, now: int) -> None:
+    def lost(self, peer: int, now: Instant) -> None:
         self.told.append(("lost", peer))
 
-    def due(self) -> int | None:
-        return self.due_ms
+    def due(self, now: Instant) -> Steady | None:
+        return self.due_at if self.due_ms is None else now.at(self.due_ms)
 
-    def tick(self, now: int) -> None:
-        self.ticks.append(now)
-        self.due_ms = None
+    def tick(self, now: Instant) -> None:
+        self.ticks.append(now.date)
+        self.due_ms = self.due_at = None
 
     def effects(self) -> list[Any]:
         left, self.left = self.left, []
         return left
 
-    def stop(self, now: int) -> list[Any]:
+    def stop(self, now: Instant) -> list[Any]:
         self.told.append("stop")
         return self.endings
 

@@ -8,12 +8,10 @@ from typing import Any
 import pytest
 
 from halfmoon.broker.broker import Broker
-from halfmoon.broker.consumers.clients import Clients
 from halfmoon.broker.consumers.locks import Locks
+from halfmoon.broker.consumers.membership import Membership
 from halfmoon.broker.pull.pulls import Pulls
 from halfmoon.nameserver.nameserver import NameServer
-from halfmoon.nameserver.routes import Routes
-from halfmoon.wire.peer import Peers
 from simulation.batches.history import simulate_batches
 from simulation.delays.history import simulate_delays
 from simulation.messages.history import simulate
@@ -22,6 +20,7 @@ from simulation.order.history import simulate_order
 from simulation.redelivery.history import simulate_redelivery
 from simulation.transactions.history import simulate_transactions
 from simulation.transactions.producers import FATES
+from tests.simulation.planted_times import plant
 from tests.simulation.transactions.planted_clocks import clockwise_rounds, dated, oblivious
 
 BITE = range(1, 9)
@@ -77,35 +76,34 @@ def test_transactions_that_mistake_a_step_for_time_are_found(planted: Any, probl
     assert found(problem, run)
 
 
+CORE = ("__init__", "start", "connected", "commit", "tick", "due")
+
+
 @pytest.mark.parametrize(
-    ("forgetful", "problem"),
+    ("part", "methods", "problem"),
     [
-        (Broker, "silence: broker-"),
-        (NameServer, "silence: nameserver-"),
-        (Peers, "silence: broker-"),
-        (Routes, "silence: nameserver-"),
-        (Pulls, "waits: a pull of"),
+        (Broker, CORE, "silence: broker-"),
+        (NameServer, CORE, "silence: nameserver-"),
+        (Pulls, ("pull", "turn", "tick", "due"), "waits: a pull of"),
     ],
 )
-def test_a_part_that_forgets_to_move_along_is_found(forgetful: type, problem: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    plant(monkeypatch, forgetful)
+def test_a_part_that_takes_the_date_for_a_steady_time_is_found(
+    part: type, methods: tuple[str, ...], problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch, part, *methods)
     assert found(problem, lambda seed: simulate(seed, kinds=("clock_set",)))
 
 
 def test_a_broker_whose_locks_end_by_a_step_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    plant(monkeypatch, Locks)
+    plant(monkeypatch, Locks, "lock", "tick", "due")
     assert found("owner:", lambda seed: simulate_order(seed, kinds=("join", "clock_set", "clock_set")))
 
 
 def test_a_broker_that_takes_a_step_for_missed_heartbeats_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(orderhistory.CLIENT, "heartbeat_ms", 9_000)  # seldom, as a broker looks for silent clients each 10 s
     assert simulate_order(1, kinds=("join", "clock_set", "clock_set")).problems == []
-    plant(monkeypatch, Clients)
+    plant(monkeypatch, Membership, "heartbeat", "tick", "due")
     assert found("silence: broker-", lambda seed: simulate_order(seed, kinds=("join", "clock_set", "clock_set")))
-
-
-def plant(monkeypatch: pytest.MonkeyPatch, forgetful: type) -> None:
-    monkeypatch.setattr(forgetful, "stepped", lambda self, by_ms: None)
 
 
 def found(problem: str, history: Callable[[int], Any]) -> bool:

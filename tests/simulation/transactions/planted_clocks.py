@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from tests.simulation.faulty import faulty_broker
+from tests.simulation.planted_times import misled
 
 
 @faulty_broker
 def clockwise_rounds(broker: Any) -> None:
     """A broker whose rounds of checks come when the clock says so, also when it was set meanwhile."""
-    broker.transactions.checks.stepped = lambda by_ms: None  # type: ignore[method-assign]
+    checks = broker.transactions.checks
+    checks.tick = misled(checks.tick)
 
 
 @faulty_broker
@@ -19,7 +21,7 @@ def dated(broker: Any) -> None:
     store = broker.store
     query = store.query
     store.query = lambda topic, key, count, begin_ms, end_ms, **more: query(  # type: ignore[method-assign]
-        topic, key, count, begin_ms, store._now, **more
+        topic, key, count, begin_ms, store._date, **more
     )
 
 
@@ -29,8 +31,8 @@ def oblivious(broker: Any) -> None:
     checks, uptime = broker.transactions.checks, broker.transactions.uptime
     on_round = checks.on_round
 
-    def ended(now: int) -> None:
+    def ended() -> None:
         uptime.forget()
-        on_round(now)
+        on_round()
 
     checks.on_round = ended

@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from halfmoon.errors import StoreNotWritable
+from halfmoon.instant import instant
 from halfmoon.store import Store
 from halfmoon.store.check.fsck import fsck
 from halfmoon.store.keyindex import indexing
@@ -71,7 +72,7 @@ def test_in_sync_flush_a_query_sees_only_what_is_durable():
     store = open_store(SimDisk(Random(1)), flush_disk_type="SYNC_FLUSH")
     some(store, 1)
     assert store.query("t", "U0", 32, *ALWAYS).records == []
-    store.flush(1)
+    store.flush(1, NOW)
     carry_out(store)
     assert bodies(store.query("t", "U0", 32, *ALWAYS).records) == [b"0"]
 
@@ -82,7 +83,7 @@ def test_ticks_index_in_the_background_until_nothing_is_left():
     now = NOW
     for _ in range(50):
         now = max(now, store.due())
-        store.tick(now)
+        store.tick(instant(now))
         carry_out(store, now)
     assert store._indexing.position == store.end_offset
     assert len(store._indexing.index.files) == 10
@@ -104,7 +105,7 @@ def test_what_is_indexed_is_what_a_rebuild_of_the_same_records_finds(properties:
     now = NOW
     while store._indexing.position < store.end_offset:
         now = max(now, store.due())
-        store.tick(now)
+        store.tick(instant(now))
         carry_out(store, now)
     close(store, now)
 
@@ -120,7 +121,7 @@ def test_runs_of_alike_records_are_indexed_as_a_rebuild_finds_them():
     now = NOW
     while store._indexing.position < store.end_offset:
         now = max(now, store.due())
-        store.tick(now)
+        store.tick(instant(now))
         carry_out(store, now)
     assert bodies(store.query("t", "U0123", 32, *ALWAYS).records) == [b"body"]
     close(store, now)
@@ -131,16 +132,16 @@ def test_runs_of_alike_records_are_indexed_as_a_rebuild_finds_them():
 def test_under_load_a_slice_waits_until_it_is_full_and_otherwise_it_does_not(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("halfmoon.store.maintenance._FULL_BYTES", 1000)
     store = open_store(SimDisk(Random(1)))
-    store.tick(NOW)
+    store.tick(instant(NOW))
     behind = []
     for turn in range(1, 40):
         store.append("t", 0, [keyed(b"%d" % turn, f"U{turn}")], NOW + 20 * turn)
-        store.tick(NOW + 20 * turn)
+        store.tick(instant(NOW + 20 * turn))
         behind.append(store.end_offset - store._indexing.position)
     assert 900 < max(behind) < 1000
     assert behind.count(0) in (2, 3, 4, 5)
 
-    store.tick(NOW + 1000)
+    store.tick(instant(NOW + 1000))
 
     assert store._indexing.position == store.end_offset
 
@@ -151,7 +152,7 @@ def test_the_index_goes_on_after_stops_kills_and_power_losses():
         store = open_store(disk)
         some(store, 100)
         for now in range(NOW, NOW + 5000, 500):
-            store.tick(now)
+            store.tick(instant(now))
             carry_out(store, now)
         if seed % 3 == 0:
             close(store)
@@ -166,7 +167,7 @@ def test_indexing_can_be_switched_off():
     disk = SimDisk(Random(1))
     store = open_store(disk, message_index_enable=False)
     some(store)
-    store.tick(NOW + 1000)
+    store.tick(instant(NOW + 1000))
     assert store.query("t", "U1", 32, *ALWAYS).records == []
     assert disk.list("index") == []
 
@@ -176,10 +177,10 @@ def test_a_full_disk_stops_indexing_and_not_what_is_known():
     store = open_store(disk)
     some(store)
     disk.full = True
-    store.tick(NOW + 10)
+    store.tick(instant(NOW + 10))
     disk.full = False
     for now in range(NOW + 60_000, NOW + 64_000, 100):
-        store.tick(now)
+        store.tick(instant(now))
     assert store.refusal is None
     assert bodies(store.query("t", "U1", 32, *ALWAYS).records) == [b"1"]
 
@@ -264,11 +265,11 @@ def test_an_index_file_whose_last_record_is_lost_is_not_trusted():
         for number in range(99):  # one file is full with the last of them
             store.append("t", 0, [keyed(b"%d" % number, keys=f"k{number}")], NOW)
             if number == 97:
-                store.tick(NOW + 1000)
+                store.tick(instant(NOW + 1000))
                 carry_out(store)
         store.append("t", 0, [keyed(b"99", keys="k99")], NOW)
         for now in range(NOW + 2000, NOW + 6000, 500):
-            store.tick(now)
+            store.tick(instant(now))
             for work in store.work():
                 if work.name != "sync log":
                     run(work, now)
@@ -288,7 +289,7 @@ def test_a_record_whose_keys_lie_in_two_files_has_each_once_after_a_loss():
     for number in range(34):  # 3 keys each: the 33rd record fills the file of 99, and then one more by 2
         store.append("t", 0, [keyed(b"%d" % number, f"U{number}", f"a{number} b{number}" + " c" * (number == 5))], NOW)
     for now in range(NOW + 1000, NOW + 5000, 500):
-        store.tick(now)
+        store.tick(instant(now))
         carry_out(store, now)
     assert [file.header.count for file in store._indexing.index.files] == [100, 5]
     before = store._indexing.index.files[0].header.end_offset
@@ -296,7 +297,7 @@ def test_a_record_whose_keys_lie_in_two_files_has_each_once_after_a_loss():
     disk.crash(power=True)
     store = open_store(disk)
     for now in range(NOW + 6000, NOW + 8000, 500):
-        store.tick(now)
+        store.tick(instant(now))
     assert [file.header.count for file in store._indexing.index.files] == [100, 5]
 
 
@@ -307,7 +308,7 @@ def test_while_the_key_index_cannot_follow_the_log_takes_nothing_and_goes_on_whi
     some(store)
     disk.full = True
     for now in range(NOW + 10, NOW + 100, 20):
-        store.tick(now)
+        store.tick(instant(now))
     disk.full = False
     end = store.end_offset
     assert "a key index file cannot be written" in str(store.refusal)
@@ -316,5 +317,5 @@ def test_while_the_key_index_cannot_follow_the_log_takes_nothing_and_goes_on_whi
     assert store.end_offset == end
     for now in range(NOW + 100, NOW + 3000, 100):
         store.read("t", 0, 0, 1)
-        store.tick(now)
+        store.tick(instant(now))
     assert store.append("t", 0, [draft()], NOW + 3000).queue_offset

@@ -47,7 +47,7 @@ def test_groups_lie_as_if_each_had_been_appended_by_itself(seed: int, flush: str
         stored = together.append_all([group(queue, *sizes, apart=apart) for queue, sizes, apart in turn], NOW)
         assert stored == [alone.append(*QUEUES[queue], group(queue, *sizes, apart=apart)[3], NOW) for queue, sizes, apart in turn]
         for store in (together, alone):
-            store.flush(1)
+            store.flush(1, NOW)
             carry_out(store)
     assert everything(together, disks[0]) == everything(alone, disks[1])
     there = everything(alone, disks[1])[0]

@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from halfmoon.errors import StoreError
+from halfmoon.instant import instant
 from halfmoon.store import Store
 from halfmoon.store.check.fsck import fsck
 from halfmoon.testing.disk import SimDisk, Stopped
@@ -99,7 +100,7 @@ def test_a_stale_tail_never_comes_back_over_two_losses():
         disk = SimDisk(Random(seed), write_back=0)
         store = open_store(disk)
         store.append("t", 0, [draft(b"kept")], NOW)
-        store.tick(NOW + 1000)
+        store.tick(instant(NOW + 1000))
         carry_out(store)
         for _ in range(40):
             store.append("t", 0, [draft(b"stale" + bytes(800))], NOW)  # one length, so that records can line up
@@ -193,7 +194,7 @@ def test_recovery_reads_from_the_checkpoint_and_not_the_whole_log():
     for _ in range(300):
         store.append("t", 0, [draft(bytes(1000))], NOW)
     for now in (NOW + 1000, NOW + 2000):
-        store.tick(now)
+        store.tick(instant(now))
         carry_out(store, now)
     store.append("t", 0, [draft(b"last")] * 3, NOW + 2000)
     disk.crash(power=True)
@@ -270,7 +271,7 @@ def test_in_sync_flush_nothing_acknowledged_is_lost_and_recovered_records_are_du
         disk = SimDisk(Random(seed))
         store = open_store(disk, flush_disk_type="SYNC_FLUSH")
         store.append("t", 0, [draft(b"answered")], NOW)
-        store.flush(1)
+        store.flush(1, NOW)
         carry_out(store)
         store.append("t", 0, [draft(b"pending")], NOW)
         disk.crash(power=False)
@@ -283,7 +284,7 @@ def test_in_sync_flush_nothing_acknowledged_is_lost_and_recovered_records_are_du
 def test_opening_costs_no_rescan_when_nothing_happened():
     disk = disk_with([b"a"])
     close(open_store(disk))
-    store = Store.open(disk, small(), HOST, NOW)
+    store = Store.open(disk, small(), HOST, instant(NOW))
     assert (store.recovered.records, store.recovered.clean) == (0, True)
 
 
@@ -295,7 +296,7 @@ def test_no_offset_is_given_out_again_wherever_a_start_on_a_damaged_log_is_stopp
         store = open_store(disk, flush_disk_type=flush)
         for number in range(3):
             given = store.append("t", 0, [draft(b"%d" % number)], NOW).queue_offset
-            store.flush(1)
+            store.flush(1, NOW)
             carry_out(store, NOW)
         disk.crash(power=power)
         data = disk.read(LOG)

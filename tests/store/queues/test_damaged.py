@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from halfmoon.hot import ENTRY, ENTRY_BYTES
+from halfmoon.instant import instant
 from halfmoon.store.check.fsck import fsck
 from halfmoon.store.layout import CONSUME_QUEUE, HALF_TOPIC, file_name
 from halfmoon.store.queues import write_out
@@ -28,7 +29,7 @@ def used_disk(*, stop: str = "clean") -> SimDisk:
         for queue_id in (0, 1):
             store.append("t", queue_id, [draft(b"%d" % number + bytes(300))], NOW)
     for now in (NOW + 1000, NOW + 2000):
-        store.tick(now)
+        store.tick(instant(now))
         carry_out(store, now)
     if stop == "clean":
         close(store)
@@ -154,7 +155,7 @@ def test_log_files_that_retention_took_are_not_missed(caplog):
     disk, _, _ = disk_with_four_log_files(clean=True)
     store = open_store(disk, NOW, file_reserved_hours=1, delete_when=";".join(f"{hour:02}" for hour in range(24)))
     for now in range(NOW + 3 * 3_600_000, NOW + 4 * 3_600_000, 60_000):
-        store.tick(now)
+        store.tick(instant(now))
         carry_out(store, now)
     assert store.min_offset > 0
     close(store)

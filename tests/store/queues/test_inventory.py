@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from halfmoon.instant import instant
 from halfmoon.testing.disk import SimDisk
 from tests.store.driving import NOW, carry_out, draft, open_store, read_all
 
@@ -22,7 +23,7 @@ def test_messages_of_a_deleted_topic_do_not_come_back(seed: int, made_anew: bool
         store.append("kept", 0, [draft(b"kept %d" % number)], NOW)
     if saved_before:
         for now in (NOW + 1000, NOW + 2000):
-            store.tick(now)
+            store.tick(instant(now))
             carry_out(store, now)
     store.delete_topic("gone", NOW + 3000)
     if made_anew:
@@ -65,7 +66,7 @@ def test_a_deletion_is_forgotten_once_no_start_comes_upon_its_messages() -> None
     assert set(store._inventory.deleted) == {"gone"}
 
     for now in range(NOW + 1000, NOW + 9000, 1000):
-        store.tick(now)
+        store.tick(instant(now))
         carry_out(store, now)
 
     assert not store._inventory.deleted

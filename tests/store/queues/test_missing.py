@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from halfmoon.instant import instant
 from halfmoon.store import Store
 from halfmoon.store.check.fsck import fsck
 from halfmoon.store.layout import CONSUME_QUEUE, HALF_TOPIC, OP_TOPIC, file_name
@@ -42,7 +43,7 @@ def used_disk(*, stop: str, seed: int = 1) -> tuple[SimDisk, dict]:
     store = open_store(disk)
     fill(store)
     for now in (NOW + 1000, NOW + 2000):
-        store.tick(now)
+        store.tick(instant(now))
         carry_out(store, now)
     state = state_of(store)
     if stop == "clean":
@@ -229,7 +230,7 @@ def test_a_power_loss_alone_rebuilds_no_queue(caplog):
         disk = SimDisk(Random(seed), write_back=0)
         store = open_store(disk)
         fill(store, 100)
-        store.tick(NOW + 1000)
+        store.tick(instant(NOW + 1000))
         carry_out(store)
         fill(store, 150)
         disk.crash(power=True)
@@ -246,7 +247,7 @@ def index_problems(disk: SimDisk) -> list[str]:
 
 def indexed(store: Store) -> None:
     for round in range(200):
-        store.tick(NOW + 10_000 + 20 * round)
+        store.tick(instant(NOW + 10_000 + 20 * round))
         carry_out(store)
 
 
@@ -278,7 +279,7 @@ def test_a_change_of_sizes_is_still_refused_in_the_directory_of_another_broker()
     disk, _ = used_disk(stop="clean")
     remove(disk, "config/")
     with pytest.raises(Exception, match="the setting says 12000"):
-        Store.open(disk, small(queue_file_bytes=12000), HOST, NOW)
+        Store.open(disk, small(queue_file_bytes=12000), HOST, instant(NOW))
     assert find_queues(disk, 6000, noted=False).broken == {}
     assert disk.exists(path_of(0))
 
@@ -287,7 +288,7 @@ def test_queues_that_are_gone_are_noticed_though_a_power_loss_may_have_taken_the
     disk = SimDisk(Random(1), write_back=0)
     store = open_store(disk, flush_disk_type="SYNC_FLUSH")
     store.append("t", 0, [draft(b"%d" % number) for number in range(10)], NOW)
-    store.flush(1)
+    store.flush(1, NOW)
     carry_out(store, NOW)
     disk.crash(power=True)
     store = open_store(disk, flush_disk_type="SYNC_FLUSH")

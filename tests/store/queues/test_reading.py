@@ -8,6 +8,7 @@ import pytest
 
 from halfmoon.errors import CorruptRecord
 from halfmoon.hot import BulkFilter
+from halfmoon.instant import instant
 from halfmoon.store import ReadStatus, Store
 from halfmoon.store.queues import reading
 from halfmoon.testing.disk import SimDisk
@@ -159,7 +160,7 @@ def test_what_one_reader_had_looked_into_is_looked_into_again_for_others_a_while
     assert store.read("t", 0, 0, 32).count == 32
     damage(store, place + 3, b"\x01")
 
-    store.tick(NOW + store.settings.flush_queue_interval_ms)
+    store.tick(instant(NOW + store.settings.flush_queue_interval_ms))
 
     assert numbers(store.read("t", 0, 0, 32)) == list(range(1, 33))
 

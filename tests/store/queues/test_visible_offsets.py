@@ -87,7 +87,7 @@ def test_a_disk_that_is_full_where_a_queue_needs_a_file_refuses_the_append_and_h
     disk = SimDisk(Random(1), write_back=0)
     store = open_store(disk, flush_disk_type=flush)
     store.append("t", 0, [draft(b"first" + bytes(2000))], NOW)
-    store.flush(1)
+    store.flush(1, NOW)
     carry_out(store)
     disk.full = True
     sent: list[bytes] = [b"first"]
@@ -100,14 +100,14 @@ def test_a_disk_that_is_full_where_a_queue_needs_a_file_refuses_the_append_and_h
             continue
         if queue_id == 0:
             sent.append(body)
-        store.flush(1)
+        store.flush(1, NOW)
         carry_out(store)
     assert store.failure is None
     assert store.queue_max("t", 1) == 0
     disk.full = False
     assert store.append("t", 1, [draft(b"new")], NOW).queue_offset == 0
     assert store.append("t", 0, [draft(b"last")], NOW).queue_offset == len(sent)
-    store.flush(2)
+    store.flush(2, NOW)
     carry_out(store)
     assert [body.rstrip(b"\0") for body, _ in read_all(store, "t", 0).values()] == [*sent, b"last"]
     assert [body for body, _ in read_all(store, "t", 1).values()] == [b"new"]

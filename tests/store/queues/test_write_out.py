@@ -10,6 +10,7 @@ from random import Random
 import pytest
 
 from halfmoon.hot import ENTRY_BYTES
+from halfmoon.instant import instant
 from halfmoon.runtime.files import disk as disk_module
 from halfmoon.runtime.files.disk import RealDisk
 from halfmoon.store.checkpoint import CheckpointFile
@@ -36,7 +37,7 @@ def test_a_round_writes_some_queues_at_a_time_and_the_checkpoint_follows_its_end
     disk = SimDisk(Random(1), write_back=0)
     store = filled(disk)
     end, now = store.end_offset, NOW + 1000
-    store.tick(now)
+    store.tick(instant(now))
     assert 0 < waiting(store) < QUEUES
     store.append("t", 0, [draft(b"late")], now)  # its queue was written in this round already
     while waiting(store) > 1:
@@ -44,10 +45,10 @@ def test_a_round_writes_some_queues_at_a_time_and_the_checkpoint_follows_its_end
         carry_out(store, now)
         assert store.due() <= now + 10
         now += 10
-        store.tick(now)
+        store.tick(instant(now))
     assert CheckpointFile(disk).read().published_offset == end
     carry_out(store, now)
-    store.tick(now + 1000)
+    store.tick(instant(now + 1000))
     assert waiting(store) == 0
     assert CheckpointFile(disk).read().published_offset == store.end_offset
 
@@ -56,14 +57,14 @@ def test_when_too_many_entries_wait_in_all_a_round_makes_no_pause(monkeypatch: p
     monkeypatch.setattr("halfmoon.store.queues.write_out.WAITING_BYTES_MAX", 3 * QUEUES * ENTRY_BYTES - 1)
     store = filled(SimDisk(Random(1)))
     now = NOW + 1000
-    store.tick(now)
+    store.tick(instant(now))
     assert store.due() == now + 10
     for number in range(QUEUES):
         store.append("t", number, [draft(b"more")], now)
-    store.tick(now + 10)
+    store.tick(instant(now + 10))
     assert store.due() == now + 10
     while waiting(store) > QUEUES - 128:
-        store.tick(now + 10)
+        store.tick(instant(now + 10))
 
 
 @pytest.mark.parametrize(("bytes_max", "left"), [(0, 0), (1_000_000, 1)])
@@ -71,10 +72,10 @@ def test_a_round_that_took_long_is_followed_at_once_only_when_too_many_entries_w
     monkeypatch.setattr("halfmoon.store.queues.write_out.WAITING_BYTES_MAX", bytes_max)
     store, now = filled(SimDisk(Random(1))), NOW + 1000
     while waiting(store):
-        store.tick(now)
+        store.tick(instant(now))
         now += 1000
     store.append("t", 0, [draft()], now)
-    store.tick(now + 1000)
+    store.tick(instant(now + 1000))
     assert waiting(store) == left
 
 
@@ -83,7 +84,7 @@ def test_readers_see_entries_that_wait_and_those_on_both_sides_alike():
     for number in range(10):
         store.append("t", 0, [draft(b"%d" % number)], NOW)
         if number == 5:
-            store.tick(NOW + 1000)
+            store.tick(instant(NOW + 1000))
     queue = store.queues["t", 0]
     assert (queue.stored, queue.written) == (6, 10)
     assert [body for body, _ in read_all(store, "t", 0).values()] == [b"%d" % number for number in range(10)]
@@ -107,7 +108,7 @@ def test_a_reader_at_the_end_of_a_file_misses_no_message_of_the_next_one_while_o
 def test_a_kill_in_the_middle_of_a_round_loses_nothing():
     disk = SimDisk(Random(1), write_back=0)
     store = filled(disk)
-    store.tick(NOW + 1000)
+    store.tick(instant(NOW + 1000))
     disk.crash(power=False)
     again = open_store(disk)
     assert [again.queue_max("t", queue_id) for queue_id in range(QUEUES)] == [2] * QUEUES
@@ -118,19 +119,19 @@ def test_entries_that_no_sync_covers_are_not_noted_as_durable():
     disk = SimDisk(Random(1), write_back=0)
     store = filled(disk)
     for now in range(NOW + 1000, NOW + 1100, 10):  # a round, its sync, and more queues than are noted after one
-        store.tick(now)
+        store.tick(instant(now))
         carry_out(store, now)
     rows = store._inventory.queues
     queue_id = next(queue_id for queue_id in range(QUEUES) if rows["t", queue_id].durable < 2)
     for other in range(QUEUES):
         if other != queue_id:
             store.append("t", other, [draft()], now)
-    store.tick(now + 2000)
+    store.tick(instant(now + 2000))
     for _ in range(WAITING_MAX + 1):  # so many that they are written, outside of the round
         store.append("t", queue_id, [draft()], now)
     assert store.queues["t", queue_id].stored > 2
     for later in range(now + 2010, now + 2100, 10):
-        store.tick(later)
+        store.tick(instant(later))
         carry_out(store, later)
     assert rows["t", queue_id].durable == 2
 
@@ -140,12 +141,12 @@ def test_entries_of_a_sync_that_found_no_descriptor_are_noted_as_durable_with_th
     store = open_store(disk)
     store.append("t", 0, [draft()], NOW)
     disk.descriptors = 0
-    store.tick(NOW + 1000)
+    store.tick(instant(NOW + 1000))
     carry_out(store, NOW + 1000)
     row = store._inventory.queues["t", 0]
     assert (row.durable, store.failure) == (-1, None)
     disk.descriptors = None
-    store.tick(NOW + 3000)
+    store.tick(instant(NOW + 3000))
     carry_out(store, NOW + 3000)
     assert row.durable == 1
 
@@ -161,10 +162,10 @@ def test_a_stop_leaves_no_entry_in_memory():
 def test_a_deleted_topic_is_written_no_more():
     disk = SimDisk(Random(1), write_back=0)
     store = filled(disk)
-    store.tick(NOW + 1000)
+    store.tick(instant(NOW + 1000))
     store.delete_topic("t", NOW + 1000)
     for now in range(NOW + 1010, NOW + 1200, 10):
-        store.tick(now)
+        store.tick(instant(now))
         carry_out(store, now)
     assert store.failure is None
     assert not [path for path in disk.paths() if path.startswith("consumequeue/t/")]
@@ -180,7 +181,7 @@ def test_more_queues_than_descriptors_and_mappings_are_written_and_read(tmp_path
         for number in range(2 * QUEUES):
             store.append("t", number % QUEUES, [draft(b"%d" % number)], NOW)
         for now in range(NOW + 1000, NOW + 1200, 10):
-            store.tick(now)
+            store.tick(instant(now))
             carry_out(store, now)
         assert waiting(store) == 0
         for queue_id in range(QUEUES):

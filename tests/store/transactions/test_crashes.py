@@ -8,6 +8,7 @@ from random import Random
 import pytest
 
 from halfmoon.errors import StoreNotWritable
+from halfmoon.instant import instant
 from halfmoon.store.check.fsck import fsck
 from halfmoon.store.transactions.index import State
 from halfmoon.testing.disk import SimDisk, Stopped
@@ -73,9 +74,9 @@ class History:
         elif choice < 0.9 and self.waiting:
             run(self.waiting.pop(self.random.randrange(len(self.waiting))), self.now)
         else:
-            self.store.tick(self.now)
+            self.store.tick(instant(self.now))
             self.index.tick(self.now)
-        self.store.flush(1)
+        self.store.flush(1, NOW)
         self.waiting += [*self.store.work(), *self.index.work()]
 
     def decide(self) -> None:
@@ -130,14 +131,14 @@ class History:
         assert problems == []
 
     def stop(self) -> None:
-        self.store.stop(self.now)
+        self.store.stop(instant(self.now))
         self.index.stop(self.now)
         self.waiting += [*self.store.work(), *self.index.work()]
         while self.waiting:
             run(self.waiting.pop(0), self.now)
             self.waiting += [*self.store.work(), *self.index.work()]
         self.index.close(self.now)
-        self.store.close(self.now)
+        self.store.close(instant(self.now))
         assert list(fsck(self.disk, settings(**self.options))) == []
         self.now += 1000
         self.open()

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from halfmoon.errors import StoreNotWritable
+from halfmoon.instant import instant
 from halfmoon.model import java_hash
 from halfmoon.runtime.files.disk import RealDisk
 from halfmoon.store.transactions.index import Check, Half, State
@@ -185,7 +186,7 @@ def test_the_watermark_waits_for_the_log_and_never_passes_what_is_durable():
     for work in index.work():
         run(work, NOW + 1000)
     assert (index._files.watermark.last.position, store.durable_offset) == (0, 0)
-    store.tick(NOW + 2000)
+    store.tick(instant(NOW + 2000))
     carry_out_both(store, index, NOW + 2000)
     index.tick(NOW + 2000)
     assert index._files.watermark.last.position == store.durable_offset == store.end_offset

@@ -7,6 +7,7 @@ from contextlib import suppress
 
 import pytest
 
+from halfmoon.instant import instant
 from halfmoon.store import Store
 from halfmoon.store.check.fsck import fsck
 from halfmoon.store.layout import HALF_TOPIC, OP_TOPIC
@@ -133,7 +134,7 @@ def test_a_redo_log_that_contradicts_the_table_is_rebuilt_after_a_loss():
 
 def apache_store(disk: SimDisk, halves: int = 20) -> Store:
     """A directory with half messages and no index."""
-    store = Store.open(disk, settings(), HOST, NOW)
+    store = Store.open(disk, settings(), HOST, instant(NOW))
     for number in range(halves):
         store.append(HALF_TOPIC, 0, [draft(b"%d" % number, b"PGROUP\x01g\x02")], NOW)
     return store
@@ -215,12 +216,12 @@ def test_what_another_broker_settled_in_a_directory_of_ours_is_pending_once(powe
         add_halves(store, index, ["g"] * 8)
         roll_back(store, index, 2)
         close_both(store, index)
-        store = Store.open(disk, settings(), HOST, NOW)  # it copied four, and decided one of the copies
+        store = Store.open(disk, settings(), HOST, instant(NOW))  # it copied four, and decided one of the copies
         store.append(HALF_TOPIC, 0, [draft(b"copy", b"PGROUP\x01g\x02")] * 4, NOW)
         store.append(OP_TOPIC, 0, [draft(b"9", OP_TAG, tag=100)], NOW)
-        store.stop(NOW)
+        store.stop(instant(NOW))
         carry_out(store)
-        store.close(NOW)
+        store.close(instant(NOW))
         disk.stop_after_writes = stop
         with suppress(Stopped):
             open_both(disk, settled_below=5)

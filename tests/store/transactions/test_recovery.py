@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from halfmoon.instant import instant
 from halfmoon.runtime.files.disk import RealDisk
 from halfmoon.store import Store
 from halfmoon.store.check.fsck import fsck
@@ -176,7 +177,7 @@ def test_a_lost_start_that_is_stopped_is_as_lost_as_before():
 def test_a_start_of_the_store_alone_does_not_hide_a_loss():
     for seed in range(20):
         disk = lost_decisions(seed)
-        store = Store.open(disk, settings(), HOST, NOW)
+        store = Store.open(disk, settings(), HOST, instant(NOW))
         carry_out(store)
         disk.crash(power=False)
         store, index = open_both(disk)
@@ -249,7 +250,7 @@ def test_a_commit_without_an_op_record_is_found_again_until_it_has_one():
         decided(index, [(at, place, size, True)])
     for power in (False, True, False):
         carry_out_both(store, index)
-        store.tick(now + 5000)
+        store.tick(instant(now + 5000))
         carry_out_both(store, index)
         disk.crash(power=power)
         store, index = open_both(disk)

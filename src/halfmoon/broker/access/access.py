@@ -35,6 +35,7 @@ from halfmoon.columns.signing import ACCESS_KEY
 from halfmoon.effects import Work
 from halfmoon.errors import ACCESS_REFUSED, AccessRefused, HalfmoonError, PeerError, SystemBusy
 from halfmoon.hot import Verifier
+from halfmoon.instant import Instant, Steady
 from halfmoon.limits import TOPIC_LENGTH_MAX
 from halfmoon.logs import RateLimitedLog
 from halfmoon.wire.command import Command
@@ -63,7 +64,7 @@ CHANGES_MAX = 100
 
 UNKNOWN = account("an unknown code, which is answered as such")
 
-Changed = Callable[[Exception | None, int], None]
+Changed = Callable[[Exception | None, Instant], None]
 """Called once a change is on the device, or with the reason why it is not; and the time."""
 
 log = logging.getLogger("halfmoon.broker.access")
@@ -95,7 +96,7 @@ class Access(Service):
     ``rocketmq``: rights are taken from headers, as in 4.9, not from the objects that requests are about.
     """
 
-    def __init__(self, files: RuleFiles, now: int, *, rocketmq: bool = False) -> None:
+    def __init__(self, files: RuleFiles, now: Instant, *, rocketmq: bool = False) -> None:
         self.files, self._rocketmq = files, rocketmq
         self.topic_at: TopicAt = lambda place: None
         """Knows the messages that requests name by their places."""
@@ -104,7 +105,7 @@ class Access(Service):
         """Why the files make no sense now."""
         self.refusals = {"signature": 0, "permission": 0, "guesses": 0}
         """How many requests were refused: they are not signed by a known account, it lacks a permission, it guessed too often."""
-        self._log = RateLimitedLog(log, now)
+        self._log = RateLimitedLog(log, now.steady)
         self._guesses: dict[tuple[str, str], int] = {}
         self._known: dict[int, Known] = {}
         self._allowed: set[tuple[Verifier, int, str]] = set()
@@ -114,7 +115,7 @@ class Access(Service):
         `_allowed` is its own."""
         self.previous = PreviousSecrets()
         self._told: set[tuple[str, str]] = set()
-        self._minute_ms, self._look_ms = now + 60_000, now + RELOAD_MS
+        self._minute_at, self._look_at = now.steady + 60_000, now.steady + RELOAD_MS
         self._works: deque[Work[Any]] = deque()
         self._busy = False
         self._unchanged: frozenset[str] = frozenset()
@@ -122,8 +123,8 @@ class Access(Service):
         self.on_change: Callable[[list[int], list[int]], None] = lambda rebound, revoked: None
         """Called when other rules count, with the connections whose certificate is not the same account's any more, and with those
         others that signed last with a secret that counts no more."""
-        self.turn(now)
-        self._use(files.load(), now)
+        self.turn(now.date)
+        self._use(files.load(), now.date)
 
     # ------------------------------------------------------------ requests
 
@@ -307,13 +308,13 @@ class Access(Service):
         if len(self._works) >= CHANGES_MAX:
             raise SystemBusy("[OVERLOAD]system busy, start flow control for a while: the disk does not keep up")
 
-        def changed(result: Rules | Exception, now: int) -> None:
+        def changed(result: Rules | Exception, now: Instant) -> None:
             self._busy = False
             if isinstance(result, Exception):
                 done(result, now)
             else:
                 done(None, now)  # first: whoever takes its own account away is answered before its connection is closed
-                self._use(result, now)
+                self._use(result, now.date)
 
         self._works.append(Work(partial(self.files.change, path, edit, now), changed, name="change accounts"))
 
@@ -324,9 +325,9 @@ class Access(Service):
         self._busy = True
         return [self._works.popleft()]
 
-    def due(self) -> int:
+    def due(self, now: Instant) -> Steady:
         """When `tick` wants to be called next."""
-        return min(self._look_ms, self._minute_ms, self.previous.due_ms)
+        return min(self._look_at, self._minute_at, now.at(self.previous.due_ms))
 
     def turn(self, now: int) -> None:
         """A turn begins: nothing is let pass any more that is signed with a secret which has expired by now."""
@@ -334,39 +335,33 @@ class Access(Service):
         if now >= self.previous.due_ms:
             self._count(self.rules, now)
 
-    def tick(self, now: int) -> None:
+    def tick(self, now: Instant) -> None:
         """Look at the files again, and forget what was counted in the last minute."""
-        self._log.tick(now)
-        self.turn(now)
-        if now >= self._minute_ms:
-            self._minute_ms = now + 60_000
+        self._log.tick(now.steady)
+        self.turn(now.date)
+        if now.steady >= self._minute_at:
+            self._minute_at = now.steady + 60_000
             self._guesses.clear()
             self._told.clear()
-        if now >= self._look_ms:
-            self._look_ms = now + RELOAD_MS
+        if now.steady >= self._look_at:
+            self._look_at = now.steady + RELOAD_MS
             if not self._busy and not self._works:
                 self._works.append(Work(partial(self.files.newer, self.rules), self._looked, name="look at accounts"))
 
-    def stepped(self, by_ms: int) -> None:
-        """The clock was set: a minute lasts a minute."""
-        self._minute_ms += by_ms
-        self._look_ms += by_ms
-        self._log.stepped(by_ms)
-
-    def texts(self, now: int) -> dict[str, str]:
+    def texts(self, now: Instant) -> dict[str, str]:
         """Runtime information (28)."""
         refused = " ".join(f"{kind}={count}" for kind, count in self.refusals.items())
         texts = {"aclAccounts": str(len(self.rules.accounts)), "aclRefusals": refused, "aclPreviousSecrets": text(self.uses())}
         return texts | ({"aclFault": self.fault} if self.fault is not None else {})
 
-    def _looked(self, result: Rules | Exception | None, now: int) -> None:
+    def _looked(self, result: Rules | Exception | None, now: Instant) -> None:
         self._busy = False
         if isinstance(result, Exception):
             if self.fault != str(result):
                 log.error("accounts are not read again, the last ones stay: %s", result)
             self.fault = str(result)
         elif result is not None:
-            self._use(result, now)
+            self._use(result, now.date)
             log.warning("accounts were read again: accounts=%d", len(result.accounts))
         elif self.fault is not None:
             self.fault = None
@@ -416,7 +411,7 @@ class Access(Service):
         return owner is not None and signer.secret in owner.secrets
 
 
-def access_of(settings: BrokerSettings, files: RuleFiles, now: int) -> Access | None:
+def access_of(settings: BrokerSettings, files: RuleFiles, now: Instant) -> Access | None:
     """Return the access control that settings ask for; None: none. Raises what `Access` does."""
     files = files._replace(open_to_others=settings.acl_readable_by_others)
     return Access(files, now, rocketmq=settings.acl_mode is AclMode.ROCKETMQ) if settings.acl_enable else None

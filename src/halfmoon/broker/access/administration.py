@@ -19,6 +19,7 @@ from halfmoon.broker.send.pending_replies import PendingReplies, refused
 from halfmoon.broker.service import Service
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.errors import BrokerError, HalfmoonError, ResponseCode, ServiceNotAvailable, SettingError, UsageError
+from halfmoon.instant import Instant
 from halfmoon.shown.texts import time_text
 from halfmoon.wire.bodies import DataVersion, to_json
 from halfmoon.wire.headers.access import (
@@ -83,7 +84,7 @@ class Administration(Service):
                 if new.get("secretKey") != str(old.get("secretKey")):
                     _end(new)
             else:
-                new = _rotated(old, header.secret_key, request.now, keep_ms)
+                new = _rotated(old, header.secret_key, request.now.date, keep_ms)
             if at:
                 accounts[at[0]] = new
             else:
@@ -171,7 +172,7 @@ class Administration(Service):
     def _change(self, request: Request, path: str, edit: Edit, failed: int) -> None:
         """Change a file, and reply when that is done."""
 
-        def done(error: Exception | None, _now: int) -> None:
+        def done(error: Exception | None, _now: Instant) -> None:
             if error is None:
                 reply = Reply()
             elif isinstance(error, HalfmoonError):
@@ -180,7 +181,7 @@ class Administration(Service):
                 reply = refused(ServiceNotAvailable(f"service not available now: {error}"))
             self._pending_replies.reply_now(request, reply)
 
-        self._on(failed).change(path, edit, done, request.now)
+        self._on(failed).change(path, edit, done, request.now.date)
 
 
 def _split(text: str | None) -> list[str] | None:

@@ -22,6 +22,7 @@ from halfmoon.broker.stats import Item
 from halfmoon.broker.topics import PATH as TOPICS
 from halfmoon.broker.topics import topic_config
 from halfmoon.errors import BrokerError, GroupNotFound, InvalidParameter, SystemBusy
+from halfmoon.instant import Instant, Steady
 from halfmoon.model import MessageQueue
 from halfmoon.settings import properties_text
 from halfmoon.wire.bodies import (
@@ -118,7 +119,7 @@ class Admin(Service):
         config.topic_filter_type = header.topic_filter_type
         known = self._topics.get(header.topic)
         config.order = known.order if known is not None else False
-        self._topics.command(config, request.now)
+        self._topics.command(config, request.now.date)
         self._say_hidden(config, known, request)
         return Reply()
 
@@ -151,7 +152,7 @@ class Admin(Service):
         for config in configs:
             known = self._topics.get(config.topic_name)
             config.order, config.attributes = known.order if known is not None else False, None
-            self._topics.command(config, request.now)
+            self._topics.command(config, request.now.date)
             self._say_hidden(config, known, request)
         return Reply()
 
@@ -159,11 +160,11 @@ class Admin(Service):
     def delete_topic(self, request: Request) -> Reply:
         """Delete a topic, its queues and the groups' progress in it (215); the log keeps the bytes until they expire."""
         topic = request.header(DeleteTopicInBroker).topic
-        self._topics.delete(topic, request.now)
-        self.forget_topic(topic, request.now)
+        self._topics.delete(topic, request.now.date)
+        self.forget_topic(topic, request.now.steady)
         return Reply()
 
-    def forget_topic(self, topic: str, now: int) -> None:
+    def forget_topic(self, topic: str, now: Steady) -> None:
         """Remove the queues of a topic that is not in the table any more, and all that was kept about it."""
         self._store.delete_topic(topic, now)
         self._offsets.remove(topic=topic)
@@ -202,7 +203,7 @@ class Admin(Service):
     @saves(GROUPS)
     def create_group(self, request: Request) -> Reply:
         """Create or replace a consumer group (200)."""
-        self._groups.put(request.body(SubscriptionGroupConfig), request.now)
+        self._groups.put(request.body(SubscriptionGroupConfig), request.now.date)
         return Reply()
 
     @saves(GROUPS)
@@ -211,14 +212,14 @@ class Admin(Service):
         configs = request.body(SubscriptionGroupList).group_config_list
         self._groups.check([config.group_name for config in configs])
         for config in configs:
-            self._groups.put(config, request.now)
+            self._groups.put(config, request.now.date)
         return Reply()
 
     @saves(OFFSETS, GROUPS, REQUEST_MODES)
     def delete_group(self, request: Request) -> Reply:
         """Delete a consumer group and, when asked, its progress (207)."""
         header = request.header(DeleteSubscriptiongroup)
-        self._groups.delete(header.group_name, request.now)
+        self._groups.delete(header.group_name, request.now.date)
         if header.remove_offset or header.clean_offset:
             self._offsets.remove(group=header.group_name)
         self._services.call("group_deleted", header.group_name)
@@ -241,7 +242,7 @@ class Admin(Service):
         """Forbid a group to read a topic, or let it, where that is asked for; return whether it may (353, as in 5.3.3)."""
         header = request.header(UpdateAndGetGroupForbidden)
         if header.readable is not None:
-            self._groups.forbid(header.group, header.topic, request.now, readable=header.readable)
+            self._groups.forbid(header.group, header.topic, request.now.date, readable=header.readable)
         readable = self._groups.may_read(header.group, header.topic)
         return Reply(body=to_json(GroupForbidden(header.group, header.topic, readable)))
 
@@ -282,21 +283,21 @@ class Admin(Service):
         """Return how the broker runs, as texts (28). Tools split the rates at blanks, so there are always three."""
         return Reply(body=to_json(KVTable(table=self.runtime_texts(request.now))))
 
-    def runtime_texts(self, now: int) -> dict[str, str]:
+    def runtime_texts(self, now: Instant) -> dict[str, str]:
         """Return the runtime information by key."""
         return {
-            **self._life(now), **self._puts_and_gets(now), **self._disk(), **self._queues_of_requests(),
+            **self._life(now.steady), **self._puts_and_gets(now.steady), **self._disk(), **self._queues_of_requests(),
             **self._of_broker(), **self._services.texts(now),
         }  # fmt: skip
 
-    def _life(self, now: int) -> dict[str, str]:
+    def _life(self, now: Steady) -> dict[str, str]:
         stats = self._stats
         return {
             "brokerVersionDesc": "V4_9_8", "brokerVersion": str(VERSION), "bootTimestamp": str(stats.booted_ms),
             "runtime": _duration(stats.running_ms(now)), "startAcceptSendRequestTimeStamp": str(self._settings.start_accept_ms),
         }  # fmt: skip
 
-    def _puts_and_gets(self, now: int) -> dict[str, str]:
+    def _puts_and_gets(self, now: Steady) -> dict[str, str]:
         """What was stored and read since the start, how fast, and how long it took."""
         stats, times = self._stats, self._stats.put_times
         puts, gets = stats.total("BROKER_PUT_NUMS"), stats.total("BROKER_GET_NUMS")

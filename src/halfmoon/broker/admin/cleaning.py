@@ -15,6 +15,7 @@ from halfmoon.broker.names import is_system_topic
 from halfmoon.broker.request import Handlers, Reply, Request
 from halfmoon.broker.saving import saves
 from halfmoon.broker.service import Service
+from halfmoon.instant import Steady
 from halfmoon.logs import listed
 from halfmoon.wire.headers.admin import CleanExpiredConsumequeue, CleanUnusedTopic, DeleteExpiredCommitlog
 
@@ -24,7 +25,7 @@ log = logging.getLogger("halfmoon.broker")
 class Cleaning(Service):
     """The service that answers 306, 316 and 329."""
 
-    def __init__(self, context: Context, forget_topic: Callable[[str, int], None]) -> None:
+    def __init__(self, context: Context, forget_topic: Callable[[str, Steady], None]) -> None:
         """``forget_topic(topic, now)`` removes the queues of a topic and all that was kept about it."""
         self._store, self._topics, self._forget_topic = context.store, context.topics, forget_topic
 
@@ -49,7 +50,7 @@ class Cleaning(Service):
     def expired_log(self, request: Request) -> Reply:
         """Delete expired log files at any hour, in the next 20 rounds (329). Files that are needed stay."""
         log.warning("expired log files are deleted, as %s asks", request.peer.remote)
-        self._store.maintenance.clean_now(request.now)
+        self._store.maintenance.clean_now(request.now.steady)
         return Reply()
 
     @saves(OFFSETS)
@@ -66,7 +67,7 @@ class Cleaning(Service):
             if self._topics.get(topic) is None and topic not in ours and topic not in held and not is_system_topic(topic)
         ]
         for topic in unused:
-            self._forget_topic(topic, request.now)
+            self._forget_topic(topic, request.now.steady)
         if unused:
             log.warning("queues of topics that do not exist are removed, as %s asks: %s", request.peer.remote, listed(unused))
         return Reply()

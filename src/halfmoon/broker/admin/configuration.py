@@ -19,6 +19,7 @@ from halfmoon.broker.saving import saves
 from halfmoon.broker.service import Service
 from halfmoon.broker.settings import CHANGEABLE, BrokerSettings
 from halfmoon.errors import BrokerError, NoPermission, SettingError
+from halfmoon.instant import Instant, Steady
 from halfmoon.settings import Loaded, describe, load, overwrite, properties_text
 from halfmoon.settings.java_keys import PLACES
 from halfmoon.settings.properties import parse_properties
@@ -64,15 +65,15 @@ class Configuration(Service):
         """Read what was changed before the last stop, and let it apply. Raises StoreError where that cannot be read."""
         self._tables: dict[str, Any] = {"broker": context.settings, "store": context.store.settings}
         self._topics = context.topics
-        self.on_change: Callable[[int], None] = lambda now: None
+        self.on_change: Callable[[Steady], None] = lambda now: None
         """Called with the time when settings were changed."""
-        self.version = DataVersion(timestamp=context.started_ms)
+        self.version = DataVersion(timestamp=context.started.date)
         self._changed: dict[str, str] = {}
         """Values that were changed since the first start, by key."""
         saved = context.tables.load(PATH, self._read)
         if saved is not None:
             self._apply(saved)
-            self._topics.predefine(context.started_ms)
+            self._topics.predefine(context.started.date)
             text = "settings changed by command apply, over those of files and flags (%s): %s"
             log.warning(text, PATH, _lines(self._changed, ", "))
         self._mark_changed = context.tables.add(PATH, lambda: (_lines(self._changed, "\n") + "\n").encode())
@@ -121,12 +122,12 @@ class Configuration(Service):
                 overwrite(self._tables[table], change.loaded.values[table])
         self._changed |= change.texts()
 
-    def _took_effect(self, change: _Change, now: int) -> None:
+    def _took_effect(self, change: _Change, now: Instant) -> None:
         """Let go what was derived from the settings, and do what a start with them does."""
-        self.version = self.version.next(now)
-        self._topics.predefine(now)
-        self._topics.settings_changed(now, announced="permission" in change.differing["broker"])
-        self.on_change(now)
+        self.version = self.version.next(now.date)
+        self._topics.predefine(now.date)
+        self._topics.settings_changed(now.date, announced="permission" in change.differing["broker"])
+        self.on_change(now.steady)
 
     def _read(self, data: bytes) -> _Change:
         try:

@@ -39,6 +39,7 @@ from halfmoon.broker.send.sends import Sends
 from halfmoon.broker.service import Service
 from halfmoon.effects import Op
 from halfmoon.errors import BrokerError, CorruptRecord, InvalidParameter, MessageRefused, NoPermission, SystemBusy
+from halfmoon.instant import LONG_AGO, Instant, Steady
 from halfmoon.logs import RateLimitedLog
 from halfmoon.wire.bodies.batches import ATTEMPTS_MAX, BATCH_BODY, ONE_RUN, BatchPromise, BatchPromises, piece_checksum
 from halfmoon.wire.headers.batch import (
@@ -72,9 +73,9 @@ class Batches(Service):
     def __init__(
         self, context: Context, sends: Sends, delays: Delays, name_servers: Iterable[str], start: Callable[[Op[None], str], None]
     ) -> None:
-        settings, store, topics, now = context.settings, context.store, context.topics, context.started_ms
+        settings, store, topics, now = context.settings, context.store, context.topics, context.started
         self._settings, self._store, self._topics, self._sends = settings, store, topics, sends
-        self._log = RateLimitedLog(logging.getLogger("halfmoon.broker.batches"), now)
+        self._log = RateLimitedLog(logging.getLogger("halfmoon.broker.batches"), now.steady)
         self.counters: dict[str, int] = dict.fromkeys(COUNTERS, 0)
         self.streams = Streams()
         self._journal = Journal(store, sends)
@@ -88,15 +89,15 @@ class Batches(Service):
         """ApplyBatch requests that are answered once their batch is published."""
         self._finishing: set[str] = set()
         """Ids with a batch that is in the log completely, and not durable yet."""
-        self._blocked_ms = 0
+        self._blocked_at = LONG_AGO
         self._stuck: set[str] = set()
         """Ids with a batch that cannot be published, for one of its pieces is unreadable."""
         self._steps = 0
-        self._snapshot_ms = now
+        self._snapshot_ms = int(now.date)
         self._kept_from: int | None = None
         """Physical offset of the first step that a start needs."""
-        self._look_ms = now
-        self._restore(now)
+        self._look_at = now.steady
+        self._restore(now.steady)
         self._pin = store.maintenance.pin("batch transactions", self.needed_from)
 
     def handlers(self) -> Handlers:
@@ -112,11 +113,11 @@ class Batches(Service):
             CoordinateBatches: self.coordinator.coordinate,
         }
 
-    def _restore(self, now: int) -> None:
+    def _restore(self, now: Steady) -> None:
         """Read the log; batches that were being published go on."""
         for place, store_ms, record in self._journal.replay():
             if isinstance(record, StoredPiece):
-                self.streams.piece(record, restored=True)
+                self.streams.piece(record, now, restored=True)
                 continue
             if isinstance(record, Snapshot):
                 if not self.streams.table:
@@ -126,7 +127,7 @@ class Batches(Service):
                 self._take(record, store_ms, place)
         for stream in self.streams.table.values():  # no task could reach the broker while it was down
             for attempt in stream.attempts.values():
-                attempt.heard_ms = now
+                attempt.heard_at = now
         self._publishing = self._unfinished()
         self.publishing.resume((id, batch) for id, stream in self._publishing.items() for batch in stream.applying.values())
 
@@ -141,11 +142,11 @@ class Batches(Service):
 
     # ------------------------------------------------------------ the log
 
-    def write(self, step: Step, now: int) -> None:
+    def write(self, step: Step, now: Instant) -> None:
         """Write a step and carry it out. Raises what `Sends.append` does: then nothing was changed."""
         with self._store.maintenance.making_room(self._pin):  # a step is small, and lets log files go
-            place = self._journal.write(step, now)
-        self._take(step, now, place)
+            place = self._journal.write(step, now.date)
+        self._take(step, now.date, place)
 
     def _take(self, step: Step, now: int, place: int) -> None:
         """Carry out a step that is in the log, at a place."""
@@ -155,25 +156,25 @@ class Batches(Service):
         if not len(self.streams):  # the steps so far are about forgotten ids
             self._kept_from = None
 
-    def _snapshot(self, now: int) -> None:
+    def _snapshot(self, now: Instant) -> None:
         snapshot = self.streams.snapshot(self._store.queue_max(BATCH_TOPIC, PIECES))
         with self._store.maintenance.making_room(self._pin):
-            self._kept_from = self._journal.write(snapshot, now)
-        self._snapshot_ms, self._steps = now, 0
+            self._kept_from = self._journal.write(snapshot, now.date)
+        self._snapshot_ms, self._steps = now.date, 0
 
-    def _stream(self, id: str, now: int) -> Stream:
+    def _stream(self, id: str, now: Instant) -> Stream:
         """Return an id's stream, created if it is missing. Raises SystemBusy (2) when there are too many."""
         if id not in self.streams.table and len(self.streams) >= self._settings.batch_ids_max:
             self._make_room(now)
-        self._look_ms = min(self._look_ms, now + LOOK_MS)
-        return self.streams.ensure(id, now, self._store.end_offset)
+        self._look_at = min(self._look_at, now.steady + LOOK_MS)
+        return self.streams.ensure(id, now.date, self._store.end_offset)
 
     # ------------------------------------------------------------ first phase
 
     def prepare(self, request: Request) -> Reply | None:
         """Store a piece of an attempt (31030)."""
         h, now = request.header(PrepareBatch), request.now
-        self._check_piece(h, now)
+        self._check_piece(h, now.date)
         stream = self.streams.get(h.transactional_id)
         if stream is not None and self.is_decided(stream, h.batch_id):
             return Reply(header=PrepareBatchReply(result="DECIDED", coordinator=stream.coordinator or h.coordinator))
@@ -194,7 +195,7 @@ class Batches(Service):
         elif known.checksum != checksum or known.count != h.count:
             raise MessageRefused(f"another piece of attempt {h.attempt} begins at {h.first_seq} of this queue")
         elif attempt is not None:  # the same piece again: its reply was lost
-            attempt.heard_ms = now
+            attempt.heard_at = now.steady
         return Reply(header=PrepareBatchReply(result="STORED", coordinator=stream.coordinator))
 
     def _check_piece(self, h: PrepareBatch, now: int) -> None:
@@ -211,18 +212,18 @@ class Batches(Service):
             )
         self._check_place(h.topic, h.queue_id, now)
 
-    def _store_piece(self, h: PrepareBatch, body: bytes, checksum: int, host: bytes, now: int) -> None:
+    def _store_piece(self, h: PrepareBatch, body: bytes, checksum: int, host: bytes, now: Instant) -> None:
         """Store a new piece. Raises the refusal of a message that cannot be stored, which would show only when it is published."""
         sys_flag = h.sys_flag or 0
-        drafts = drafts_of(self._sends, body, sys_flag, now, host)
+        drafts = drafts_of(self._sends, body, sys_flag, now.date, host)
         if may_wait(body):
-            self.publishing.check(h.topic, h.queue_id, drafts, now)
+            self.publishing.check(h.topic, h.queue_id, drafts, now.date)
         if len(drafts) != h.count:
             raise MessageRefused(f"the piece holds {len(drafts)} messages, its header says {h.count}")
         timeout_ms = self._settings.batch_timeout_ms if h.timeout_ms is None else h.timeout_ms
-        piece = self._journal.write_piece(h, timeout_ms, checksum, body, host, sys_flag, now)
-        stored = StoredPiece(h.transactional_id, h.batch_id, h.attempt, h.coordinator, timeout_ms, now, piece)
-        self.streams.piece(stored, restored=False)
+        piece = self._journal.write_piece(h, timeout_ms, checksum, body, host, sys_flag, now.date)
+        stored = StoredPiece(h.transactional_id, h.batch_id, h.attempt, h.coordinator, timeout_ms, now.date, piece)
+        self.streams.piece(stored, now.steady, restored=False)
         self.counters["pieces"] += 1
         self.counters["prepared"] += len(drafts)
 
@@ -261,7 +262,7 @@ class Batches(Service):
         names = [] if stream is None else [name for name in promises if (h.batch_id, name) in stream.attempts]
         if stream is not None:
             for name in names:
-                stream.attempts[h.batch_id, name].heard_ms = request.now
+                stream.attempts[h.batch_id, name].heard_at = request.now.steady
         if stream is not None and any(not stream.attempts[h.batch_id, name].voted for name in names):
             self.write(Voted(h.transactional_id, h.batch_id, names, h.coordinator), request.now)
         self.counters["votes_yes"] += 1
@@ -305,7 +306,7 @@ class Batches(Service):
         """Whether a batch that was applied here is published to its end."""
         return not any(each <= batch for each in stream.applying)
 
-    def begin(self, stream: Stream, batch: int, coordinator: str, promises: dict[str, BatchPromise], now: int) -> None:
+    def begin(self, stream: Stream, batch: int, coordinator: str, promises: dict[str, BatchPromise], now: Instant) -> None:
         """Write down that a batch is decided here; its publishing begins.
 
         Raises:
@@ -316,7 +317,7 @@ class Batches(Service):
         if earlier:
             for attempt in earlier:
                 attempt.ask_soon = True
-            self._look_ms = now
+            self._look_at = now.steady
             raise SystemBusy(f"batch {earlier[0].batch} of {stream.name} is in doubt here, its coordinator is being asked")
         if (reason := lacking(stream, batch, promises)) is not None:
             raise BrokerError(f"batch {batch} of {stream.name} cannot be applied: {reason}")
@@ -324,24 +325,24 @@ class Batches(Service):
         self.write(Applied(stream.name, batch, names, coordinator), now)
         self._publishing[stream.name] = stream
         self.counters["applied"] += 1
-        self._look_ms = now
+        self._look_at = now.steady
 
     def _ready(self) -> list[Stream]:
         """Return the ids with a batch to publish now."""
         streams = [s for s in self._publishing.values() if s.name not in self._finishing and s.name not in self._stuck]
         return [s for s in streams if self.publishing.is_free(s.name, s.applying[min(s.applying)])]
 
-    def _publish(self, now: int) -> None:
+    def _publish(self, now: Instant) -> None:
         """Publish a part of every batch that is being applied: of each id the earliest first."""
         for stream in self._ready():
             application = stream.applying[min(stream.applying)]
             if not self.publishing.is_free(stream.name, application):  # a batch before it in this turn took a queue
                 continue
             try:
-                if self.publishing.go_on(stream.name, application, now):
+                if self.publishing.go_on(stream.name, application, now.date):
                     self._published(stream, application, now)
             except BrokerError as exc:
-                self._blocked_ms = now + AGAIN_MS
+                self._blocked_at = now.steady + AGAIN_MS
                 self._log.warning("batch %d of %s waits to be published: %s", application.batch, stream.name, exc.remark)
             except CorruptRecord as exc:
                 self._stuck.add(stream.name)
@@ -349,18 +350,18 @@ class Batches(Service):
                 self._log.warning("batch %d of %s cannot be published: %s", application.batch, stream.name, exc)
                 self._tell(stream.name, application.batch, Reply(1, f"the batch cannot be published: {exc}"))
 
-    def _published(self, stream: Stream, application: Application, now: int) -> None:
+    def _published(self, stream: Stream, application: Application, now: Instant) -> None:
         """All of a batch is in the log: once that is durable, write down its end and answer those who wait for it."""
         self._finishing.add(stream.name)
 
-        def done(failure: BrokerError | None, now: int) -> None:
+        def done(failure: BrokerError | None, now: Instant) -> None:
             self._finishing.discard(stream.name)
             if failure is not None:
                 self._tell(stream.name, application.batch, refused(failure))
                 return
             self.publishing.release(stream.name, application.batch)
             # Another batch may have waited for these queues.
-            self._blocked_ms = now
+            self._blocked_at = now.steady
             reply = Reply(header=ApplyBatchReply(result="APPLIED", count=application.count))
             try:
                 self.write(Finished(stream.name, application.batch), now)
@@ -368,10 +369,10 @@ class Batches(Service):
                 self._log.warning(
                     "batch %d of %s is published, but that is not recorded yet: %s", application.batch, stream.name, exc.remark
                 )
-                self.streams.take(Finished(stream.name, application.batch), now, self._store.end_offset)
+                self.streams.take(Finished(stream.name, application.batch), now.date, self._store.end_offset)
             if not stream.applying:
                 self._publishing.pop(stream.name, None)
-            self._look_ms = now
+            self._look_at = now.steady
             self._tell(stream.name, application.batch, reply)
 
         self.pending_replies.when_durable(done)
@@ -393,69 +394,60 @@ class Batches(Service):
             # A vote is a promise to keep it until the coordinator says otherwise; this is only a hint.
             if attempt.voted:
                 attempt.ask_soon = True
-                self._look_ms = request.now
+                self._look_at = request.now.steady
             else:
                 self.drop(h.transactional_id, attempt, request.now)
                 dropped += 1
         return Reply(header=AbortBatchReply(dropped=dropped))
 
-    def drop(self, id: str, attempt: Attempt, now: int) -> None:
+    def drop(self, id: str, attempt: Attempt, now: Instant) -> None:
         """Forget an attempt that no decision names. Raises what `Sends.append` does."""
         self.write(Dropped(id, attempt.batch, attempt.name), now)
         self.counters["dropped"] += 1
 
     # ------------------------------------------------------------ time
 
-    def turn(self, now: int) -> None:
+    def turn(self, now: Instant) -> None:
         """Carry out the answers of coordinators."""
         self.recovery.turn(now)
 
-    def due(self) -> int | None:
+    def due(self, now: Instant) -> Steady | None:
         """When `tick` wants to be called."""
         if not len(self.streams):
             return None
         if self._publishing and self._ready():
-            return min(self._look_ms, self._blocked_ms)
-        return self._look_ms
+            return min(self._look_at, self._blocked_at)
+        return self._look_at
 
-    def stepped(self, by_ms: int) -> None:
-        """The clock was set: no task seems silent because of it. When an id was last used is a date, like that of a message."""
-        self._look_ms += by_ms
-        self._blocked_ms += by_ms
-        self._log.stepped(by_ms)
-        for stream in self.streams.table.values():
-            for attempt in stream.attempts.values():
-                attempt.heard_ms += by_ms
-
-    def texts(self, now: int) -> dict[str, str]:
+    def texts(self, now: Instant) -> dict[str, str]:
         """Return how many ids and undecided attempts there are."""
         return self.listing.texts()
 
-    def tick(self, now: int) -> None:
+    def tick(self, now: Instant) -> None:
         """Go on publishing, ask about attempts in doubt, forget idle ids, write snapshots."""
-        self._log.tick(now)
+        self._log.tick(now.steady)
         if not len(self.streams) or (self._store.refusal is not None and not self._pin.in_the_way_below):
-            self._look_ms = self._blocked_ms = max(self._look_ms, now + LOOK_MS)
+            self._look_at = self._blocked_at = max(self._look_at, now.steady + LOOK_MS)
             return
-        if self._publishing and now >= self._blocked_ms:
+        if self._publishing and now.steady >= self._blocked_at:
             with self._store.maintenance.making_room(self._pin):
                 self._publish(now)
-        if now >= self._look_ms:
-            self._look_ms = now + IDLE_LOOK_MS
+        if now.steady >= self._look_at:
+            self._look_at = now.steady + IDLE_LOOK_MS
             try:
                 self._look(now)
             except BrokerError as exc:
-                self._look_ms = now + LOOK_MS
+                self._look_at = now.steady + LOOK_MS
                 self._log.warning("batch transactions wait for the store: %s", exc.remark)
 
-    def _look(self, now: int) -> None:
+    def _look(self, now: Instant) -> None:
         for stream in list(self.streams.table.values()):
             if self.recovery.look(stream, now):
-                self._look_ms = now + LOOK_MS
-            if stream.name.startswith(ONE_RUN) and self._is_idle(stream, now):
+                self._look_at = now.steady + LOOK_MS
+            if stream.name.startswith(ONE_RUN) and self._is_idle(stream, now.date):
                 self.write(Forgotten(stream.name, -1), now)
         wanted = self._kept_from is not None and self._kept_from < self._pin.wanted_below
-        due = self._steps >= SNAPSHOT_STEPS or now - self._snapshot_ms >= SNAPSHOT_MS
+        due = self._steps >= SNAPSHOT_STEPS or now.date - self._snapshot_ms >= SNAPSHOT_MS
         if len(self.streams) and (wanted or due):
             self._snapshot(now)
 
@@ -465,7 +457,7 @@ class Batches(Service):
             return False
         return not any(decision.waiting for decision in stream.decisions.values())
 
-    def _make_room(self, now: int) -> None:
+    def _make_room(self, now: Instant) -> None:
         """Forget the id that is idle for longest, of those whose messages have all left the log. Raises SystemBusy (2)."""
         oldest_ms, first = self._store.earliest_ms(), self._store.min_offset
         idle = [stream for stream in self.streams.table.values() if stream.place < first and self._is_idle(stream, oldest_ms)]

@@ -14,6 +14,7 @@ from halfmoon.broker.batches.state import Decision, Stream, Streams
 from halfmoon.broker.request import Reply, Request
 from halfmoon.broker.send.pending_replies import PendingReplies
 from halfmoon.errors import InvalidParameter, SystemBusy
+from halfmoon.instant import Instant
 from halfmoon.wire.bodies.batches import ATTEMPTS_MAX, BATCH_BODY, BatchDecision
 from halfmoon.wire.headers.batch import (
     CoordinateBatches,
@@ -37,8 +38,8 @@ class Coordinator:
     it is missing."""
 
     def __init__(
-        self, name: str, streams: Streams, pending_replies: PendingReplies, write: Callable[[Step, int], None],
-        stream: Callable[[str, int], Stream], counters: dict[str, int],
+        self, name: str, streams: Streams, pending_replies: PendingReplies, write: Callable[[Step, Instant], None],
+        stream: Callable[[str, Instant], Stream], counters: dict[str, int],
     ) -> None:  # fmt: skip
         self._name, self._streams, self._pending_replies, self._write = name, streams, pending_replies, write
         self._stream, self._counters = stream, counters
@@ -114,14 +115,14 @@ class Coordinator:
         self._pending_replies.reply(request, reply, durable=True)
         return None
 
-    def acknowledge(self, id: str, batch: int, participant: str, now: int) -> None:
+    def acknowledge(self, id: str, batch: int, participant: str, now: Instant) -> None:
         """Record that a participant has applied everything up to a batch."""
         stream = self._streams.get(id)
         waiting = () if stream is None else stream.decisions.values()
         if any(decision.batch <= batch and participant in decision.waiting for decision in waiting):
             self._write(Acknowledged(id, batch, participant), now)
 
-    def verdict(self, id: str, batch: int, attempt: str, now: int, *, abort: bool) -> tuple[str, Decision | None]:
+    def verdict(self, id: str, batch: int, attempt: str, now: Instant, *, abort: bool) -> tuple[str, Decision | None]:
         """Return COMMIT with the decision, ABORT or UNDECIDED; valid only once the log is durable up to its present end.
 
         With ``abort`` an attempt of an undecided batch is aborted, and so the answer is ABORT.
@@ -144,7 +145,7 @@ class Coordinator:
             self.abort(id, batch, attempt, now)
         return "ABORT", None
 
-    def abort(self, id: str, batch: int, attempt: str, now: int) -> None:
+    def abort(self, id: str, batch: int, attempt: str, now: Instant) -> None:
         """Record that no decision will name an attempt."""
         self._write(Aborted(id, batch, attempt), now)
         self._counters["aborted"] += 1

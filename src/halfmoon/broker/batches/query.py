@@ -32,7 +32,7 @@ class Listing:
         count = max(1, min(h.count, IDS_MAX))
         shown = names[begin : begin + count]
         body = BatchList(
-            self._broker, request.now, [_shown(streams.table[name], request.now) for name in shown],
+            self._broker, request.now.date, [_shown(streams.table[name], request.now.date) for name in shown],
             shown[-1] if begin + count < len(names) else None, len(streams), streams.attempt_count, streams.held_bytes,
             self.counters(),
         )  # fmt: skip

@@ -14,6 +14,7 @@ from halfmoon.broker.batches.state import Attempt, Stream, Streams
 from halfmoon.broker.send.pending_replies import PendingReplies
 from halfmoon.effects import Call, Op
 from halfmoon.errors import BrokerError, HalfmoonError, PeerError, broker_error
+from halfmoon.instant import Instant
 from halfmoon.wire.bodies import ClusterInfo, from_json
 from halfmoon.wire.bodies.batches import BatchDecision, BatchPromise
 from halfmoon.wire.command import Command
@@ -32,13 +33,13 @@ class Participant(Protocol):
     pending_replies: PendingReplies
     coordinator: Coordinator
 
-    def write(self, step: Step, now: int) -> None:
+    def write(self, step: Step, now: Instant) -> None:
         """Write a step and carry it out."""
 
-    def begin(self, stream: Stream, batch: int, coordinator: str, promises: dict[str, BatchPromise], now: int) -> None:
+    def begin(self, stream: Stream, batch: int, coordinator: str, promises: dict[str, BatchPromise], now: Instant) -> None:
         """Begin to publish a batch."""
 
-    def drop(self, id: str, attempt: Attempt, now: int) -> None:
+    def drop(self, id: str, attempt: Attempt, now: Instant) -> None:
         """Forget an attempt."""
 
 
@@ -51,20 +52,20 @@ class Recovery:
     ) -> None:  # fmt: skip
         self._batches, self._name, self._name_servers, self._start, self._warn = batches, name, name_servers, start, warn
         self._asking: set[tuple[str, int, str]] = set()
-        self.answers: list[Callable[[int], None]] = []
+        self.answers: list[Callable[[Instant], None]] = []
         """The results of operations; carried out in the core's turn, for operations write nothing themselves."""
 
-    def turn(self, now: int) -> None:
+    def turn(self, now: Instant) -> None:
         """Carry out the answers since the last turn."""
         answers, self.answers = self.answers, []
         for answer in answers:
             answer(now)
 
-    def look(self, stream: Stream, now: int) -> bool:
+    def look(self, stream: Stream, now: Instant) -> bool:
         """Ask about attempts that have waited too long, and report applied batches; return whether to look again soon."""
-        heard_ms = stream.heard_ms()
+        heard = stream.heard_at()
         for attempt in list(stream.attempts.values()):
-            if attempt.ask_soon or now - heard_ms[attempt.batch] >= attempt.timeout_ms:
+            if attempt.ask_soon or now.steady - heard[attempt.batch] >= attempt.timeout_ms:
                 self.ask(stream, attempt, now)
         unreported = stream.applied > stream.reported and bool(stream.coordinator)
         if unreported and not stream.applying:
@@ -73,7 +74,7 @@ class Recovery:
 
     # ------------------------------------------------------------ attempts in doubt
 
-    def ask(self, stream: Stream, attempt: Attempt, now: int) -> None:
+    def ask(self, stream: Stream, attempt: Attempt, now: Instant) -> None:
         """Ask the coordinator for the outcome of an attempt, which stays until then."""
         key = (stream.name, attempt.batch, attempt.name)
         if key in self._asking or len(self._asking) >= ASKED_MAX:
@@ -85,7 +86,7 @@ class Recovery:
         result, decision = self._batches.coordinator.verdict(*key, now, abort=True)
         parts = {} if decision is None else decision.parts
 
-        def durable(failure: BrokerError | None, now: int) -> None:
+        def durable(failure: BrokerError | None, now: Instant) -> None:
             self._answered(key, result if failure is None else None, parts, now)
 
         self._batches.pending_replies.when_durable(durable)
@@ -103,7 +104,7 @@ class Recovery:
             self._warn("the outcome of batch %d of %.255r is unknown: %s", batch, id, exc)
         self.answers.append(lambda now: self._answered(key, result, parts, now))
 
-    def _answered(self, key: tuple[str, int, str], result: str | None, parts: Parts, now: int) -> None:
+    def _answered(self, key: tuple[str, int, str], result: str | None, parts: Parts, now: Instant) -> None:
         self._asking.discard(key)
         id, batch, name = key
         stream = self._batches.streams.get(id)
@@ -120,13 +121,13 @@ class Recovery:
 
     # ------------------------------------------------------------ applied batches
 
-    def _report(self, stream: Stream, now: int) -> None:
+    def _report(self, stream: Stream, now: Instant) -> None:
         key, batch, coordinator = (stream.name, -1, ""), stream.applied, stream.coordinator
         if key in self._asking or len(self._asking) >= ASKED_MAX:
             return
         self._asking.add(key)
 
-        def durable(failure: BrokerError | None, now: int) -> None:
+        def durable(failure: BrokerError | None, now: Instant) -> None:
             if failure is not None:
                 self._asking.discard(key)
             elif coordinator == self._name:
@@ -146,7 +147,7 @@ class Recovery:
             self._asking.discard((id, -1, ""))
             self._warn("%s could not be told that batch %d of %.255r is applied: %s", coordinator, batch, id, exc)
 
-    def _reported(self, id: str, batch: int, now: int, *, by_us: bool = False) -> None:
+    def _reported(self, id: str, batch: int, now: Instant, *, by_us: bool = False) -> None:
         self._asking.discard((id, -1, ""))
         if self._batches.streams.get(id) is None:
             return

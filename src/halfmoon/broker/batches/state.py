@@ -31,6 +31,7 @@ from halfmoon.broker.batches.records import (
     StoredPiece,
     Voted,
 )
+from halfmoon.instant import LONG_AGO, Steady
 from halfmoon.wire.bodies.batches import BatchPromise, sum_of
 
 PieceKey = tuple[str, int, int]
@@ -38,14 +39,14 @@ PieceKey = tuple[str, int, int]
 
 
 class Attempt(msgspec.Struct):
-    """What one attempt of a task sent here. ``heard_ms``: the last sign of life. ``restored``: a start found it in the log.
+    """What one attempt of a task sent here. ``heard_at``: the last sign of life. ``restored``: a start found it in the log.
     ``ask_soon``: ask the coordinator before the timeout."""
 
     name: str
     batch: int
     since_ms: int
     timeout_ms: int
-    heard_ms: int
+    heard_at: Steady
     voted: bool = False
     restored: bool = False
     ask_soon: bool = False
@@ -120,11 +121,11 @@ class Stream(msgspec.Struct):
     decisions: dict[int, Decision] = {}
     aborted: dict[int, set[str]] = {}
 
-    def heard_ms(self) -> dict[int, int]:
+    def heard_at(self) -> dict[int, Steady]:
         """Return when each batch with undecided attempts was last heard of: while one of its tasks works, the others wait."""
-        heard: dict[int, int] = {}
+        heard: dict[int, Steady] = {}
         for attempt in self.attempts.values():
-            heard[attempt.batch] = max(attempt.heard_ms, heard.get(attempt.batch, 0))
+            heard[attempt.batch] = max(attempt.heard_at, heard.get(attempt.batch, LONG_AGO))
         return heard
 
     def held(self) -> Iterator[Attempt]:
@@ -165,7 +166,7 @@ class Streams:
 
     # ------------------------------------------------------------ pieces
 
-    def piece(self, stored: StoredPiece, *, restored: bool) -> None:
+    def piece(self, stored: StoredPiece, heard: Steady, *, restored: bool) -> None:
         """Add a piece, unless its batch is decided here or it is there already."""
         stream = self.ensure(stored.id, stored.store_ms, stored.piece.physical_offset)
         if stored.batch <= stream.applied and stored.batch not in stream.applying:
@@ -174,14 +175,14 @@ class Streams:
         if attempt is None:
             if stored.batch <= stream.applied:
                 return
-            attempt = Attempt(stored.attempt, stored.batch, stored.store_ms, stored.timeout_ms, stored.store_ms, restored=restored)
+            attempt = Attempt(stored.attempt, stored.batch, stored.store_ms, stored.timeout_ms, heard, restored=restored)
             stream.attempts[stored.batch, stored.attempt] = attempt
             self.attempt_count += 1
         stream.coordinator = stream.coordinator or stored.coordinator
         piece = stored.piece
         if (piece.topic, piece.queue_id, piece.first_seq) not in attempt.pieces:
             attempt.add(piece)
-            attempt.heard_ms = max(attempt.heard_ms, stored.store_ms)
+            attempt.heard_at = max(attempt.heard_at, heard)
             self.piece_count += 1
             self.held_bytes += piece.size
 
@@ -278,7 +279,7 @@ class Streams:
             for d in saved.decisions:
                 stream.decisions[d.batch] = Decision(d.batch, d.parts, d.digest, set(d.acknowledged))
             for a in sorted(saved.attempts, key=lambda a: a.batch):
-                attempt = Attempt(a.name, a.batch, a.since_ms, a.timeout_ms, a.since_ms, a.voted, restored=True)
+                attempt = Attempt(a.name, a.batch, a.since_ms, a.timeout_ms, LONG_AGO, a.voted, restored=True)
                 self.attempt_count += 1
                 if a.applying:
                     stream.applying.setdefault(a.batch, Application(a.batch, {})).attempts[a.name] = attempt

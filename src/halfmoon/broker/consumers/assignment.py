@@ -28,6 +28,7 @@ from halfmoon.errors import (
     SystemBusy,
     TopicNotFound,
 )
+from halfmoon.instant import Steady
 from halfmoon.model import MessageModel, MessageQueue
 from halfmoon.wire.bodies import (
     AssignmentQuery,
@@ -71,7 +72,7 @@ class Assignment(Service):
             context.clients,
         )
         self._answer, self._name_servers, self._start = context.pending_replies.reply_now, list(name_servers), start
-        self._routes: dict[str, tuple[int, list[MessageQueue]]] = {}
+        self._routes: dict[str, tuple[Steady, list[MessageQueue]]] = {}
         """When a route was asked for, and its readable queues."""
         self._waiting: dict[str, list[tuple[Request, AssignmentQuery]]] = {}
         saved = context.tables.load(PATH, lambda data: from_json(RequestModeTable, data, bounds=None))
@@ -113,7 +114,7 @@ class Assignment(Service):
         if group not in groups and sum(map(len, self._modes.values())) >= MODES_MAX:
             raise SystemBusy(f"the broker keeps {MODES_MAX} modes of groups, its bound")
         try:
-            self._groups.existing(group, request.now)
+            self._groups.existing(group, request.now.date)
         except GroupNotFound:
             raise GroupNotFound("subscription group does not exist") from None
         self._modes[topic] = {**groups, group: wanted}
@@ -152,7 +153,7 @@ class Assignment(Service):
         if not self._name_servers:
             return self._reply(query, self._own_queues(query.topic))
         known = self._routes.get(query.topic)
-        if known is not None and known[0] + ROUTE_MS > request.now:
+        if known is not None and known[0] + ROUTE_MS > request.now.steady:
             return self._reply(query, known[1])
         if sum(map(len, self._waiting.values())) >= WAITING_MAX:
             raise SystemBusy(f"{WAITING_MAX} requests wait for routes")
@@ -160,10 +161,10 @@ class Assignment(Service):
         waiting = self._waiting.setdefault(query.topic, [])
         waiting.append((request, query))
         if len(waiting) == 1:
-            self._start(self._look_up(query.topic, request.now), "route for an assignment")
+            self._start(self._look_up(query.topic, request.now.steady), "route for an assignment")
         return None
 
-    def _look_up(self, topic: str, now: int) -> Op[None]:
+    def _look_up(self, topic: str, now: Steady) -> Op[None]:
         """Ask for a topic's route and answer the requests that wait for it. If no name server answers, an older route will do."""
         known = self._routes.pop(topic, None)
         queues = known[1] if known is not None else None
@@ -193,10 +194,6 @@ class Assignment(Service):
                 error = exc
         assert error is not None, "there is a name server"
         raise error
-
-    def stepped(self, by_ms: int) -> None:
-        """The clock was set: routes are as old as before."""
-        self._routes = {topic: (asked_ms + by_ms, queues) for topic, (asked_ms, queues) in self._routes.items()}
 
     def _own_queues(self, topic: str) -> list[MessageQueue] | None:
         config = self._topics.get(topic)

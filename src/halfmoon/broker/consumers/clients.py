@@ -15,6 +15,7 @@ import msgspec
 from halfmoon.broker.names import RETRY_PREFIX
 from halfmoon.errors import BrokerError, SystemBusy
 from halfmoon.hot import tag_hash
+from halfmoon.instant import Steady
 from halfmoon.model import ConsumeType, MessageModel, Subscription
 from halfmoon.wire.bodies import ConsumeFromWhere
 from halfmoon.wire.codes import UNLIKE
@@ -37,7 +38,7 @@ class Member(msgspec.Struct):
     client_id: str
     language: int
     version: int
-    heard_ms: int
+    heard_at: Steady
     account: str = ""
     """The access key of its account; empty: it needs none."""
     short_hash: int = 0
@@ -216,17 +217,12 @@ class Clients:
                     changed.append(group)
         return changed
 
-    def stepped(self, by_ms: int) -> None:
-        """The clock was set: members seem as recently heard as before."""
-        for member in {id(member): member for _, _, member in self._all_members()}.values():  # one may be in many groups
-            member.heard_ms += by_ms
-
-    def expire(self, before_ms: int) -> tuple[list[str], list[Peer]]:
-        """Forget members not heard from since ``before_ms``; return the groups that changed and the connections to close."""
+    def expire(self, before: Steady) -> tuple[list[str], list[Peer]]:
+        """Forget members not heard from since ``before``; return the groups that changed and the connections to close."""
         changed: list[str] = []
         silent: dict[int, Peer] = {}
         for kind, group, member in list(self._all_members()):
-            if member.heard_ms < before_ms:
+            if member.heard_at < before:
                 silent[member.peer.number] = member.peer
                 self._of_peer.get(member.peer.number, set()).discard((kind, group))
                 if self._leave(kind, group, member.peer.number):

@@ -22,6 +22,7 @@ from halfmoon.broker.names import check_group
 from halfmoon.broker.request import Handlers, Reply, Request, account_of
 from halfmoon.broker.service import Service
 from halfmoon.errors import BrokerError
+from halfmoon.instant import LONG_AGO, Instant, Steady
 from halfmoon.model import MessageQueue
 from halfmoon.wire.bodies import LockBatchReply, LockBatchRequest, to_json
 from halfmoon.wire.headers.client import LockBatchMq, UnlockBatchMq
@@ -42,15 +43,15 @@ Place = tuple[str, str, int]
 
 
 class Lock(msgspec.Struct):
-    """Who owns a queue. ``wanted``: another client was refused it since it was taken; ``due_ms``: when it is looked at again."""
+    """Who owns a queue. ``wanted``: another client was refused it since it was taken; ``due``: when it is looked at again."""
 
     client_id: str
     peer: int
-    renewed_ms: int
-    until_ms: int
+    renewed_at: Steady
+    until: Steady
     release_on_close: bool
     wanted: bool = False
-    due_ms: int = 0
+    due: Steady = LONG_AGO
 
 
 class Locks(Service):
@@ -58,11 +59,11 @@ class Locks(Service):
 
     def __init__(self, context: Context, tell: Callable[[str], None]) -> None:
         self._settings, self._topics, self._clients, self._tell = context.settings, context.topics, context.clients, tell
-        self._next_expire_ms = context.started_ms + EXPIRE_SCAN_MS
+        self._next_expire_at = context.started.steady + EXPIRE_SCAN_MS
         self._locks: dict[str, dict[tuple[str, int], Lock]] = {}
         self._count = 0
         self._of_peer: dict[int, set[Place]] = {}
-        self._ends: list[tuple[int, Place]] = []  # heap: when locks that others want are looked at again
+        self._ends: list[tuple[Steady, Place]] = []  # heap: when locks that others want are looked at again
 
     def handlers(self) -> Handlers:
         """Return the handler of each request that it answers."""
@@ -81,7 +82,9 @@ class Locks(Service):
         data = self._asked(request)
         release = bool(request.header(LockBatchMq).release_on_close)
         mine = [
-            q for q in data.mq_set if self._exists(q) and self._take(data, q, request.peer.number, request.now, release=release)
+            q
+            for q in data.mq_set
+            if self._exists(q) and self._take(data, q, request.peer.number, request.now.steady, release=release)
         ]
         return Reply(body=to_json(LockBatchReply(lock_ok_mq_set=mine)))
 
@@ -107,22 +110,22 @@ class Locks(Service):
         config = self._topics.get(queue.topic) if queue.broker_name == self._settings.name else None
         return config is not None and 0 <= queue.queue_id < max(config.read_queue_nums, config.write_queue_nums)
 
-    def _take(self, data: LockBatchRequest, queue: MessageQueue, peer: int, now: int, *, release: bool) -> bool:
+    def _take(self, data: LockBatchRequest, queue: MessageQueue, peer: int, now: Steady, *, release: bool) -> bool:
         place = (data.consumer_group, queue.topic, queue.queue_id)
         lock = self._get(place)
-        if lock is not None and lock.client_id != data.client_id and now <= lock.until_ms:
+        if lock is not None and lock.client_id != data.client_id and now <= lock.until:
             if not lock.wanted:
                 lock.wanted = True
                 self._look_at(place, lock)
             return False
         if lock is None and self._count >= LOCKS_MAX:
             return False
-        until_ms = now + self._settings.order_lock_ms
-        fresh = Lock(data.client_id, peer, now, until_ms, release)
+        until = now + self._settings.order_lock_ms
+        fresh = Lock(data.client_id, peer, now, until, release)
         if lock is not None:
             self._of(lock.peer).discard(place)
             if lock.client_id == data.client_id:
-                fresh.wanted, fresh.due_ms = lock.wanted, lock.due_ms
+                fresh.wanted, fresh.due = lock.wanted, lock.due
         self._put(place, fresh, new=lock is None)
         return True
 
@@ -140,52 +143,42 @@ class Locks(Service):
             if lock.release_on_close and not by_us:
                 self._free(place, lock)
                 continue
-            lock.until_ms = min(lock.until_ms, lock.renewed_ms + self._settings.order_lock_orphan_ms)
+            lock.until = min(lock.until, lock.renewed_at + self._settings.order_lock_orphan_ms)
             if lock.wanted:
                 self._look_at(place, lock)
 
-    def due(self) -> int:
+    def due(self, now: Instant) -> Steady:
         """When `tick` wants to be called next."""
-        return min(self._ends[0][0] + 1, self._next_expire_ms) if self._ends else self._next_expire_ms
+        return min(self._ends[0][0] + 1, self._next_expire_at) if self._ends else self._next_expire_at
 
-    def tick(self, now: int) -> None:
+    def tick(self, now: Instant) -> None:
         """Free the queues that others wait for and whose lock has run out; at times all locks that have run out."""
-        if now >= self._next_expire_ms:
-            self._next_expire_ms = now + EXPIRE_SCAN_MS
-            self._expire(now)
-        while self._ends and self._ends[0][0] < now:
-            due_ms, place = heappop(self._ends)
+        if now.steady >= self._next_expire_at:
+            self._next_expire_at = now.steady + EXPIRE_SCAN_MS
+            self._expire(now.steady)
+        while self._ends and self._ends[0][0] < now.steady:
+            due, place = heappop(self._ends)
             lock = self._get(place)
-            if lock is None or lock.due_ms != due_ms:
+            if lock is None or lock.due != due:
                 continue
-            if now > lock.until_ms:
+            if now.steady > lock.until:
                 self._free(place, lock)
             else:
                 self._look_at(place, lock)
 
-    def stepped(self, by_ms: int) -> None:
-        """The clock was set: locks hold as long as they would have."""
-        self._next_expire_ms += by_ms
-        self._ends = [(due_ms + by_ms, place) for due_ms, place in self._ends]
-        for locks in self._locks.values():
-            for lock in locks.values():
-                lock.renewed_ms += by_ms
-                lock.until_ms += by_ms
-                lock.due_ms += by_ms
-
-    def _expire(self, now: int) -> None:
+    def _expire(self, now: Steady) -> None:
         """Forget all locks that have run out."""
         for group, locks in list(self._locks.items()):
             for (topic, queue_id), lock in list(locks.items()):
-                if now > lock.until_ms:
+                if now > lock.until:
                     self._free((group, topic, queue_id), lock)
 
     # ------------------------------------------------------------ asking
 
-    def owner(self, group: str, topic: str, queue_id: int, now: int) -> str | None:
+    def owner(self, group: str, topic: str, queue_id: int, now: Steady) -> str | None:
         """Return the client id that owns a queue now, None for nobody."""
         lock = self._get((group, topic, queue_id))
-        return lock.client_id if lock is not None and now <= lock.until_ms else None
+        return lock.client_id if lock is not None and now <= lock.until else None
 
     # ------------------------------------------------------------ the tables
 
@@ -203,14 +196,14 @@ class Locks(Service):
         self._count += new
 
     def _look_at(self, place: Place, lock: Lock) -> None:
-        lock.due_ms = lock.until_ms
-        heappush(self._ends, (lock.due_ms, place))
+        lock.due = lock.until
+        heappush(self._ends, (lock.due, place))
         if len(self._ends) > 2 * self._count + _STALE_MAX:  # left by locks that were given back before their time
-            self._ends = sorted({(due_ms, other) for due_ms, other in self._ends if self._is_due(other, due_ms)})
+            self._ends = sorted({(due, other) for due, other in self._ends if self._is_due(other, due)})
 
-    def _is_due(self, place: Place, due_ms: int) -> bool:
+    def _is_due(self, place: Place, due: Steady) -> bool:
         lock = self._get(place)
-        return lock is not None and lock.due_ms == due_ms
+        return lock is not None and lock.due == due
 
     def _free(self, place: Place, lock: Lock) -> None:
         group, topic, queue_id = place

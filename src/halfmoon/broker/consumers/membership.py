@@ -19,6 +19,7 @@ from halfmoon.broker.saving import saved_later
 from halfmoon.broker.service import Service
 from halfmoon.broker.topics import UNIT_SUB
 from halfmoon.errors import AccessRefused, BrokerError, ConsumerNotOnline, SubscriptionParseFailed
+from halfmoon.instant import LONG_AGO, Instant, Steady
 from halfmoon.limits import TOPIC_LENGTH_MAX
 from halfmoon.logs import RateLimitedLog
 from halfmoon.model import ConsumeType, MessageModel, Subscription
@@ -74,8 +75,8 @@ class Membership(Service):
         self._notifies = context.settings.notify_members
         self._rejects_pulling = context.settings.reject_pull_consumers
         self._notices = 0
-        self._settings, self._next_expire_ms = context.settings, context.started_ms + EXPIRE_SCAN_MS
-        self._log = RateLimitedLog(logging.getLogger("halfmoon.broker"), 0)
+        self._settings, self._next_expire_at = context.settings, context.started.steady + EXPIRE_SCAN_MS
+        self._log = RateLimitedLog(logging.getLogger("halfmoon.broker"), context.started.steady)
         self.changed: dict[str, None] = {}
         """Consumer groups whose members are to be notified at the end of this turn, in order."""
         self.owed: dict[tuple[str, int], None] = {}
@@ -102,7 +103,7 @@ class Membership(Service):
         if not 1 <= len(data.client_id) <= CLIENT_ID_LENGTH_MAX:
             raise BrokerError(f"the heartbeat's clientID has {len(data.client_id)} characters, not 1 to {CLIENT_ID_LENGTH_MAX}")
         command = request.command
-        member = Member(request.peer, data.client_id, command.language, command.version, request.now, account_of(request))
+        member = Member(request.peer, data.client_id, command.language, command.version, request.now.steady, account_of(request))
         self._clients.claim(member, produces=bool(data.producer_data_set))
         refusals: list[BrokerError] = []
         for producer in data.producer_data_set:
@@ -130,11 +131,11 @@ class Membership(Service):
         if not self._clients.producer(group, member):
             raise BrokerError(f"producer group {group} or its connection is at its bound of members")
 
-    def _consumer(self, data: ConsumerData, member: Member, now: int) -> None:
-        config = self._groups.existing(data.group_name, now)
+    def _consumer(self, data: ConsumerData, member: Member, now: Instant) -> None:
+        config = self._groups.existing(data.group_name, now.date)
         if config.retry_queue_nums > 0 and len(retry_topic(data.group_name)) <= TOPIC_LENGTH_MAX:
             self._topics.ensure(
-                retry_topic(data.group_name), config.retry_queue_nums, now, sys_flag=UNIT_SUB if data.unit_mode else 0
+                retry_topic(data.group_name), config.retry_queue_nums, now.date, sys_flag=UNIT_SUB if data.unit_mode else 0
             )
         _check_subscriptions(data)
         changed = self._clients.consumer(
@@ -142,14 +143,14 @@ class Membership(Service):
             data.consume_type if data.consume_type is not None else ConsumeType.CONSUME_PASSIVELY,
             data.message_model if data.message_model is not None else MessageModel.CLUSTERING,
             data.consume_from_where if data.consume_from_where is not None else ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
-            [subscription.subscription(now) for subscription in data.subscription_data_set],
+            [subscription.subscription(now.date) for subscription in data.subscription_data_set],
         )  # fmt: skip
         if changed:
             self.changed[data.group_name] = None
         info = self._clients.consumers[data.group_name]
         different = len(info.alike) > 1
         if different and not info.warned:
-            self._log.tick(now)
+            self._log.tick(now.steady)
             self._log.warning("%s: each gets only a part of the messages", info.difference())
         info.warned = different
 
@@ -164,12 +165,12 @@ class Membership(Service):
         """A connection was lost: its groups are notified at once."""
         self.changed.update(dict.fromkeys(self._clients.lost(peer)))
 
-    def tick(self, now: int) -> None:
+    def tick(self, now: Instant) -> None:
         """Drop clients that were not heard from, close their connections, and notify the others."""
-        if now < self._next_expire_ms:
+        if now.steady < self._next_expire_at:
             return
-        self._next_expire_ms = now + EXPIRE_SCAN_MS
-        groups, silent = self._clients.expire(now - self._settings.client_expiry_ms)
+        self._next_expire_at = now.steady + EXPIRE_SCAN_MS
+        groups, silent = self._clients.expire(now.steady - self._settings.client_expiry_ms)
         for peer in silent:
             self._peers.close(peer, "no heartbeat")
         self.changed.update(dict.fromkeys(groups))
@@ -204,14 +205,9 @@ class Membership(Service):
         command.language = int(Language.JAVA)
         return encode(command)
 
-    def due(self) -> int:
+    def due(self, now: Instant) -> Steady:
         """When silent clients are looked for; at once, as long as members are to be notified."""
-        return 0 if self.owed else self._next_expire_ms
-
-    def stepped(self, by_ms: int) -> None:
-        """The clock was set: no client seems silent because of it."""
-        self._next_expire_ms += by_ms
-        self._clients.stepped(by_ms)
+        return LONG_AGO if self.owed else self._next_expire_at
 
     # ------------------------------------------------------------ asking
 
@@ -251,9 +247,12 @@ class Membership(Service):
             raise BrokerError(f"the producer group[{group}] not exist")
         return Reply(body=to_json(ProducerConnection(connection_set=[_connection(member) for member in members.values()])))
 
-    def producers(self, _request: Request) -> Reply:
+    def producers(self, request: Request) -> Reply:
         """Return all producers by group (328)."""
-        data = {group: [_producer(member) for member in members.values()] for group, members in self._clients.producers.items()}
+        data = {
+            group: [_producer(member, request.now) for member in members.values()]
+            for group, members in self._clients.producers.items()
+        }
         return Reply(body=to_json(ProducerTable(data=data)))
 
 
@@ -277,11 +276,11 @@ def _connection(member: Member) -> Connection:
     )
 
 
-def _producer(member: Member) -> ProducerInfo:
+def _producer(member: Member, now: Instant) -> ProducerInfo:
     return ProducerInfo(
         client_id=member.client_id,
         remote_ip=f"/{member.peer.remote}",  # as Java prints an address
         language=_language(member.language),
         version=member.version,
-        last_update_timestamp=member.heard_ms,
+        last_update_timestamp=now.date - (now.steady - member.heard_at),
     )

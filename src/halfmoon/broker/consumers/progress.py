@@ -104,7 +104,7 @@ class Progress(Service):
         self._offsets.check()
         config = self._topics.existing(header.topic)
         check_birth(header.topic, config.birth_ms, header.topic_birth_ms)
-        self._groups.existing(header.consumer_group, request.now)
+        self._groups.existing(header.consumer_group, request.now.date)
         if not 0 <= header.queue_id < self._settings.queues_max:
             raise BrokerError(f"queueId[{header.queue_id}] is illegal")
         if header.topic_birth_ms is None and self._stale_offsets.is_stale(
@@ -255,7 +255,7 @@ class Progress(Service):
             spans.append(QueueTimeSpan(
                 message_queue=MessageQueue(header.topic, self._settings.name, queue_id), min_time_stamp=oldest,
                 max_time_stamp=newest, consume_time_stamp=consumed,
-                delay_time=request.now - self._ms(header.topic, queue_id, offset) if offset < end else 0,
+                delay_time=request.now.date - self._ms(header.topic, queue_id, offset) if offset < end else 0,
             ))  # fmt: skip
         return Reply(body=to_json(ConsumeTimeSpans(consume_time_span_set=spans)))
 

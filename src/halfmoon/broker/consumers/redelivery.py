@@ -135,9 +135,9 @@ class Redelivery(Service):
         again = parts.topic == retry_topic(header.group)
         times = max(0, parts.reconsume_times) if again else 0
         most = _times_max(config, header.max_reconsume_times, request.command.version)
-        queue_id = self._retry_queue(header, config, request.now)
+        queue_id = self._retry_queue(header, config, request.now.date)
         if times >= most or header.delay_level < 0:
-            topic, queue_id, level = self._dead_letters(header.group, request.now), 0, 0
+            topic, queue_id, level = self._dead_letters(header.group, request.now.date), 0, 0
         else:
             topic, level = retry_topic(header.group), self._delays.capped(header.delay_level or FIRST_LEVEL + times)
         origin = (again and wire_properties.value_of(parts.properties, b"RETRY_TOPIC")) or parts.topic.encode()
@@ -161,9 +161,9 @@ class Redelivery(Service):
 
     def _store_copy(self, request: Request, copy: Copy) -> None:
         if copy.level:
-            appended = self._delays.park(copy.topic, copy.queue_id, copy.level, copy.draft, request.now)
+            appended = self._delays.park(copy.topic, copy.queue_id, copy.level, copy.draft, request.now.date)
         else:
-            appended = self._sends.append(copy.topic, copy.queue_id, [copy.draft], request.now)
+            appended = self._sends.append(copy.topic, copy.queue_id, [copy.draft], request.now.date)
         self._stats.add("SNDBCK_PUT_NUMS", copy.counted, 1)
         if copy.topic.startswith(DEAD_PREFIX):
             log.info("dead letter: topic=%s origin=%s times=%d", copy.topic, copy.counted, copy.draft[6])
@@ -177,12 +177,12 @@ class Redelivery(Service):
         Raises GroupNotFound (26) for a group that does not exist and may not be created.
         """
         group = header.topic[len(RETRY_PREFIX) :]
-        config = self._groups.existing(group, request.now)
+        config = self._groups.existing(group, request.now.date)
         most = _times_max(config, header.max_reconsume_times, request.command.version)
         if (header.reconsume_times or 0) < most:
             return header
         kept = without((header.properties or "").encode(), ASKED | {b"DELAY"})
-        topic = self._dead_letters(group, request.now)
+        topic = self._dead_letters(group, request.now.date)
         return msgspec.structs.replace(header, topic=topic, queue_id=0, properties=kept.decode())
 
 

@@ -27,6 +27,7 @@ from halfmoon.broker.send.sends import SendHeaderOf, Sends
 from halfmoon.broker.service import Service
 from halfmoon.errors import IllegalOperation, MessageRefused, NoPermission
 from halfmoon.hot import Draft
+from halfmoon.instant import Instant, Steady
 from halfmoon.logs import RateLimitedLog
 from halfmoon.store.entries import entries_at, entries_behind
 from halfmoon.store.store import Appended
@@ -58,9 +59,9 @@ class Delays(Service):
     """The service of delayed messages. ``levels`` is the table."""
 
     def __init__(self, context: Context, levels: Levels, sends: Sends) -> None:
-        settings, store, topics, now = context.settings, context.store, context.topics, context.started_ms
+        settings, store, topics, now = context.settings, context.store, context.topics, context.started
         self._settings, self._store, self._topics, self._sends, self.levels = settings, store, topics, sends, levels
-        self._log = RateLimitedLog(logging.getLogger("halfmoon.broker.delay"), now)
+        self._log = RateLimitedLog(logging.getLogger("halfmoon.broker.delay"), now.steady)
         self.deliveries = Deliveries(settings, store, topics, sends, self._log.warning)
         self._progress = keeping = DeliveryProgress(context.disk, store, context.tables, self._log.warning)
         self.timer = Timer(settings, store, sends, self.deliveries, keeping.start.timer, keeping.start.low)
@@ -102,11 +103,11 @@ class Delays(Service):
             if queue_ready(request, SCHEDULE_TOPIC, level - 1):
                 self._send_by_level(request, header, config, queue_id, level, properties)
             return True
-        deliver_ms = self.timer.asked(properties, request.now)
+        deliver_ms = self.timer.asked(properties, request.now.date)
         if CANCEL_KEY in properties:
             self._send_cancel(request, header, queue_id, properties[CANCEL_KEY], deliver_ms)
             return True
-        if deliver_ms is None or deliver_ms <= request.now:
+        if deliver_ms is None or deliver_ms <= request.now.date:
             return False
         if queue_ready(request, TIMER_TOPIC, 0):
             self._send_by_time(request, header, config, queue_id, deliver_ms, properties)
@@ -122,7 +123,7 @@ class Delays(Service):
         properties: dict[str, str],
     ) -> None:
         draft, wait = self._draft(request, header, config, properties, PARKING)
-        appended = self.park(header.topic, queue_id, level, draft, request.now)
+        appended = self.park(header.topic, queue_id, level, draft, request.now.date)
         self._sends.stored(request, queue_id, appended, wait=wait)
 
     def _send_by_time(
@@ -135,7 +136,7 @@ class Delays(Service):
         properties: dict[str, str],
     ) -> None:
         draft, wait = self._draft(request, header, config, properties, PARKING - ASKED)
-        appended, deliver_ms = self.timer.park(header.topic, queue_id, deliver_ms, draft, request.now)
+        appended, deliver_ms = self.timer.park(header.topic, queue_id, deliver_ms, draft, request.now.date)
         key = properties.get("UNIQ_KEY", "")
         handle = recall_handle(header.topic, self._settings.name, deliver_ms, key) if key else ""
         self._sends.stored(request, queue_id, appended, wait=wait, handle=handle)
@@ -154,9 +155,9 @@ class Delays(Service):
 
     def _send_cancel(self, request: Request, header: SendHeaderOf, queue_id: int, key: str, deliver_ms: int | None) -> None:
         """Cancel a message as 5.x clients and brokers do: by a message with its topic and unique key, due at the same time."""
-        if deliver_ms is None or deliver_ms <= request.now:
+        if deliver_ms is None or deliver_ms <= request.now.date:
             raise MessageRefused("the message is illegal: a cancel needs a time in the future")
-        appended, _ = self.cancel(header.topic, key.removeprefix(f"{header.topic}+"), request.peer.host, request.now)
+        appended, _ = self.cancel(header.topic, key.removeprefix(f"{header.topic}+"), request.peer.host, request.now.date)
         self._sends.stored(request, queue_id, appended, wait=True)
 
     def cancel(self, topic: str, key: str, born_host: bytes, now: int) -> tuple[Appended, str]:
@@ -185,7 +186,7 @@ class Delays(Service):
             raise IllegalOperation("recall failed, topic not match")
         if handle.broker_name != self._settings.name:
             raise IllegalOperation("recall failed, broker service not available")
-        appended, key = self.cancel(handle.topic, handle.key, request.peer.host, request.now)
+        appended, key = self.cancel(handle.topic, handle.key, request.peer.host, request.now.date)
         self._sends.stored(request, 0, appended, wait=True, other=RecallMessageReply(msg_id=key))
 
     def requested(self, properties: bytes, now: int) -> RequestedDelay | None:
@@ -259,28 +260,25 @@ class Delays(Service):
 
     # ------------------------------------------------------------ delivering
 
-    def due(self) -> int | None:
+    def due(self, now: Instant) -> Steady | None:
         """When `tick` wants to be called."""
         wanted = [level_queue.due for level_queue in self.level_queues.values() if level_queue.due is not None]
         if (timer_due := self.timer.due) is not None:
             wanted.append(timer_due)
-        return min(wanted) if wanted else None
+        return now.at(min(wanted)) if wanted else None
 
-    def stepped(self, by_ms: int) -> None:
-        """The clock was set: messages are due at dates, so nothing moves. Pauses are too short to be moved."""
-        self._log.stepped(by_ms)
-
-    def tick(self, now: int) -> None:
+    def tick(self, now: Instant) -> None:
         """Deliver some of the due messages, of each level in turn. `due` says if there are more."""
-        self._log.tick(now)
+        self._log.tick(now.steady)
+        date = now.date
         sources: list[LevelQueue | Timer] = [
-            level_queue for level_queue in self.level_queues.values() if level_queue.due is not None and level_queue.due <= now
+            level_queue for level_queue in self.level_queues.values() if level_queue.due is not None and level_queue.due <= date
         ]
-        if (timer_due := self.timer.due) is not None and timer_due <= now:
+        if (timer_due := self.timer.due) is not None and timer_due <= date:
             sources.append(self.timer)
         if self._store.refusal is not None:
             for level_queue in sources:
-                level_queue.wait(now + RETRY_MS)
+                level_queue.wait(date + RETRY_MS)
             return
         self._turn += 1
         done = 0
@@ -289,7 +287,7 @@ class Delays(Service):
                 break
             # Another one begins each time, so that the first does not use up every tick.
             level_queue = sources[(place + self._turn) % len(sources)]
-            done += self._run_timer(now) if isinstance(level_queue, Timer) else self._run(level_queue, now)
+            done += self._run_timer(date) if isinstance(level_queue, Timer) else self._run(level_queue, date)
 
     def _queue_created(self) -> None:
         """A queue was created that a level waits for."""
@@ -332,14 +330,14 @@ class Delays(Service):
         """Return the progress of each level (45)."""
         return Reply(body=self._progress.text())
 
-    def texts(self, now: int) -> dict[str, str]:
+    def texts(self, now: Instant) -> dict[str, str]:
         """Return, for each level that delivered messages, its progress and the end of its queue, as runtime information."""
         return {
             f"scheduleMessageOffset_{level}": f"{level_queue.offset},{self._store.queue_max(SCHEDULE_TOPIC, level - 1)}"
             for level, level_queue in self.level_queues.items() if level_queue.offset > 0
         }  # fmt: skip
 
-    def close(self, now: int) -> None:
+    def close(self, now: Instant) -> None:
         """Save the progress, if the log is durable, and close its file. Waits for the device."""
         self._progress.close()
 

@@ -20,6 +20,7 @@ from halfmoon.broker.topics import Topics
 from halfmoon.broker.transactions.late_decisions import REASON
 from halfmoon.errors import BrokerError, CorruptRecord, MessageRefused, SystemBusy, UsageError
 from halfmoon.hot import Draft, Parts, property_of
+from halfmoon.instant import Instant
 from halfmoon.store.entries import QueueEntry
 from halfmoon.store.records import tag_hash_of, whole_record
 from halfmoon.store.store import Store
@@ -204,7 +205,7 @@ class Deliveries:
             return True
         self._creating.add(key)
 
-        def created(error: Exception | None, now: int) -> None:
+        def created(error: Exception | None, now: Instant) -> None:
             self._creating.discard(key)
             self.on_created()
 

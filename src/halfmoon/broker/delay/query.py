@@ -59,9 +59,9 @@ class Listing:
             read += 0 if message is None else message.size_bytes
             if message is not None and header.topic in (None, "", message.topic):
                 messages.append(message)
-        due_within = {seconds: self.due_count(request.now + 1000 * seconds) for seconds in WITHIN_S if after[0] < 0}
+        due_within = {seconds: self.due_count(request.now.date + 1000 * seconds) for seconds in WITHIN_S if after[0] < 0}
         body = DelayedMessages(
-            now_ms=request.now, by_level=self.counts(), due_within=due_within, more=more, last_ms=last[0], last_level=last[1],
+            now_ms=request.now.date, by_level=self.counts(), due_within=due_within, more=more, last_ms=last[0], last_level=last[1],
             last_offset=last[2], messages=messages,
         )  # fmt: skip
         return Reply(body=to_json(body))

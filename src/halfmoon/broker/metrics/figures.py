@@ -8,6 +8,7 @@ from halfmoon.broker.broker import Broker
 from halfmoon.broker.metrics import declared as m
 from halfmoon.broker.metrics.lag import OldestMessages
 from halfmoon.broker.names import DEAD_PREFIX, RETRY_PREFIX, SYSTEM_GROUP_PREFIX, is_system_topic
+from halfmoon.instant import Instant
 from halfmoon.metrics import Metric, Samples
 from halfmoon.model import MessageModel
 
@@ -24,16 +25,16 @@ class Figures:
         self._address = f"{broker.settings.address}:{broker.settings.port}"
         self.oldest = OldestMessages(broker.store)
 
-    def samples(self, now: int) -> Samples:
+    def samples(self, now: Instant) -> Samples:
         """Yield all; those of topics and groups come last."""
         self.oldest.begin()
         yield from self._of_broker()
         yield None
         yield from self._runtime(now)
         yield None
-        yield from self._transactions(now)
+        yield from self._transactions(now.date)
         yield from self._batches()
-        yield from self._delays(now)
+        yield from self._delays(now.date)
         for group, members in list(self._context.clients.producers.items()):
             yield m.PRODUCER_COUNT, (self._cluster, self._name, group), len(members)
         for group, info in list(self._context.clients.consumers.items()):
@@ -41,7 +42,7 @@ class Figures:
         own = self._context.topics.own_names()
         for topic in self._context.topics.names():
             yield from self._topic(topic, is_own=topic in own or is_system_topic(topic))
-        yield from self._groups(now)
+        yield from self._groups(now.date)
 
     # ------------------------------------------------------------ the broker
 
@@ -69,7 +70,7 @@ class Figures:
         yield m.DISK_USED, labels, usage.total_bytes - usage.free_bytes
         yield m.LOG_BYTES, labels, store.end_offset - store.min_offset
 
-    def _runtime(self, now: int) -> Samples:
+    def _runtime(self, now: Instant) -> Samples:
         texts, store = self._broker.admin.runtime_texts(now), self._store
         boot, version = texts["bootTimestamp"], texts["brokerVersion"]
         labels = (self._cluster, self._address, "", texts["brokerVersionDesc"], boot, version)

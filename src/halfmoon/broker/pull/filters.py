@@ -18,6 +18,7 @@ from halfmoon.broker.pull.bloom import Matches
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.errors import BrokerError, SubscriptionParseFailed, SystemBusy, UsageError
 from halfmoon.hot import BulkFilter
+from halfmoon.instant import LONG_AGO
 from halfmoon.logs import RateLimitedLog
 from halfmoon.model import Subscription, java_hash, tags_of
 from halfmoon.wire.bodies.clients import CLASS
@@ -134,7 +135,7 @@ class Filters:
         self._settings, self._clients = settings, clients
         self._compiled: dict[str, sql92.Filter] = {}
         self._characters = 0
-        self.log = RateLimitedLog(logging.getLogger("halfmoon.broker"), 0)
+        self.log = RateLimitedLog(logging.getLogger("halfmoon.broker"), LONG_AGO)
         self.budget = Budget()
         self.matches = Matches() if settings.filter_bitmap else None
 

@@ -8,11 +8,13 @@ is held in the turn that found nothing, so that no message is missed; and it is 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from heapq import heapify, heappop, heappush
+from collections.abc import Callable
+from heapq import heappop, heappush
 from typing import Any
 
 import msgspec
+
+from halfmoon.instant import Steady
 
 QueueKey = tuple[str, int]
 
@@ -33,7 +35,7 @@ class Hold(msgspec.Struct, eq=False):
     key: QueueKey
     queue_offset: int
     codes: frozenset[int] | None
-    deadline_ms: int
+    deadline: Steady
     pull: Any
     over: bool = False
     room: int = 1
@@ -47,7 +49,7 @@ class Holds:
         self._by_queue: dict[QueueKey, dict[int, Hold]] = {}  # then by id(hold): removing one is as cheap among thousands
         self._by_peer: dict[int, dict[int, Hold]] = {}
         self._room_of_peer: dict[int, int] = {}
-        self._deadlines: list[tuple[int, int, Hold]] = []
+        self._deadlines: list[tuple[Steady, int, Hold]] = []
         self._number = 0
         self._holds_max, self._of_peer_max = holds_max, of_peer_max
         self.count = self.room = 0
@@ -63,7 +65,7 @@ class Holds:
         self._number += 1
         self._by_queue.setdefault(hold.key, {})[id(hold)] = hold
         self._by_peer.setdefault(hold.peer, {})[id(hold)] = hold
-        heappush(self._deadlines, (hold.deadline_ms, self._number, hold))
+        heappush(self._deadlines, (hold.deadline, self._number, hold))
         return True
 
     def arrived(self, topic: str, queue_id: int, max_offset: int, tag_codes: list[int] | None) -> list[Hold]:
@@ -81,13 +83,13 @@ class Holds:
             self._remove(hold)
         return satisfied
 
-    def due(self) -> int | None:
+    def due(self) -> Steady | None:
         """When the first pull must be answered."""
         while self._deadlines and self._deadlines[0][2].over:
             heappop(self._deadlines)
         return self._deadlines[0][0] if self._deadlines else None
 
-    def expired(self, now: int, count_max: int = sys.maxsize) -> list[Hold]:
+    def expired(self, now: Steady, count_max: int = sys.maxsize) -> list[Hold]:
         """Take out the pulls whose deadline has passed, the earliest first."""
         expired: list[Hold] = []
         while len(expired) < count_max and (deadline := self.due()) is not None and deadline <= now:
@@ -95,14 +97,6 @@ class Holds:
             self._remove(hold)
             expired.append(hold)
         return expired
-
-    def stepped(self, by_ms: int) -> Iterator[Hold]:
-        """The clock was set: move the deadlines. Yields every hold."""
-        self._deadlines = [(deadline + by_ms, number, hold) for deadline, number, hold in self._deadlines if not hold.over]
-        heapify(self._deadlines)
-        for _, _, hold in self._deadlines:
-            hold.deadline_ms += by_ms
-            yield hold
 
     def lost(self, peer: int) -> None:
         """Forget the pulls of a connection that was lost."""

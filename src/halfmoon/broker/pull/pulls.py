@@ -33,6 +33,7 @@ from halfmoon.errors import (
     SystemBusy,
 )
 from halfmoon.hot import Frame, PullHeader, pull_head, pull_header_json
+from halfmoon.instant import LONG_AGO, Instant, Steady, instant
 from halfmoon.model import MessageModel
 from halfmoon.store.store import ReadResult, ReadStatus
 from halfmoon.wire.bodies import SubscriptionGroupConfig, TopicConfig
@@ -67,7 +68,6 @@ _CHARACTERS_OF_ROOM = 256
 HOLD_MS_MAX = 3_600_000
 """Longest time that a pull is held, whatever it asks for."""
 
-LAST_MS = 2**62
 """A time behind all others: a stopping broker uses it, so that no pull is held any more."""
 
 ANSWER_BYTES_MAX = 16 * 1024 * 1024
@@ -98,7 +98,7 @@ class Pull(msgspec.Struct, eq=False):
     header: PullHeader
     plan: Plan | None
     offset: int
-    until_ms: int
+    until: Steady
     account: Account | None
     held: bool = False
 
@@ -111,7 +111,7 @@ class Pulls(Service):
         self._clients, self._offsets, self._stats, self._peers = context.clients, context.offsets, context.stats, context.peers
         self._stale_offsets, self._holds, self._access = context.stale_offsets, holds, context.access
         self.filters = Filters(context.settings, context.clients)
-        self._now = 0
+        self._now, self._is_stopping = instant(0), False
         self._plans: dict[tuple[str, str, str | None, str | None, int], Plan] = {}
         self._plans_characters = 0
         self._epoch = -1
@@ -132,14 +132,14 @@ class Pulls(Service):
             self.pull(request.peer, command.opaque, command.serialization, header, request.now, request.account)
 
     def pull(
-        self, peer: Peer, opaque: int, serialization: int, header: PullHeader, now: int, account: Account | None = None
+        self, peer: Peer, opaque: int, serialization: int, header: PullHeader, now: Instant, account: Account | None = None
     ) -> None:  # fmt: skip
         """Answer a pull, or hold it. Raises BrokerError."""
         if header.sysFlag & CLASS_FILTER:
             raise BrokerError(NO_CLASS_FILTERS)
         plan = self._plan(header, now)
         if plan is None:
-            if not self._defer(Pull(peer, opaque, serialization, header, None, header.queueOffset, 0, account)):
+            if not self._defer(Pull(peer, opaque, serialization, header, None, header.queueOffset, LONG_AGO, account)):
                 raise SystemBusy("[OVERLOAD]system busy, start flow control for a while: too many expressions are to be parsed")
             return
         if header.topicBirthMs is not None:
@@ -155,8 +155,8 @@ class Pulls(Service):
         if header.sysFlag & COMMIT:
             self._commit(peer, header)
         wait_ms = header.suspendTimeoutMillis if self._settings.long_polling else self._settings.short_polling_ms
-        until_ms = now + min(wait_ms, HOLD_MS_MAX) if header.sysFlag & SUSPEND else 0
-        self._serve(Pull(peer, opaque, serialization, header, plan, header.queueOffset, until_ms, account), plan)
+        until = now.steady + min(wait_ms, HOLD_MS_MAX) if header.sysFlag & SUSPEND else LONG_AGO
+        self._serve(Pull(peer, opaque, serialization, header, plan, header.queueOffset, until, account), plan)
 
     def _redirected(self, peer: Peer, opaque: int, serialization: int, header: PullHeader, plan: Plan) -> bool:
         """Answer a pull at an offset of a deleted topic like one behind the end: with code 21, and where to continue."""
@@ -169,7 +169,7 @@ class Pulls(Service):
         if not self._stale_offsets.must_restart(peer, topic, queue_id, group, header.queueOffset, begin):
             return False
         result = ReadResult(ReadStatus.OFFSET_OVERFLOW_BADLY, begin, lowest, end, [], 0, 0)
-        self._answer(Pull(peer, opaque, serialization, header, plan, header.queueOffset, 0, None), result)
+        self._answer(Pull(peer, opaque, serialization, header, plan, header.queueOffset, LONG_AGO, None), result)
         return True
 
     def _commit(self, peer: Peer, header: PullHeader) -> None:
@@ -188,7 +188,7 @@ class Pulls(Service):
 
     # ------------------------------------------------------------ what happens to the broker
 
-    def read(self, peer: Peer, data: bytes, frame: Frame, now: int) -> bool:
+    def read(self, peer: Peer, data: bytes, frame: Frame, now: Instant) -> bool:
         """Answer a pull with an ordinary JSON header; return False for one that must be decoded, or checked, by itself."""
         serialization, start, body, _ = frame
         fields = pull_header_json(data[start:body]) if serialization == JSON and self._access is None else None
@@ -208,13 +208,13 @@ class Pulls(Service):
             if self._holds.of_queue(topic, queue_id):
                 self._resume(self._holds.arrived(topic, queue_id, max_offset, arrival.tag_codes))
 
-    def due(self) -> int | None:
+    def due(self, now: Instant) -> Steady | None:
         """Return when the first held pull must be answered."""
         return self._holds.due()
 
-    def tick(self, now: int) -> None:
+    def tick(self, now: Instant) -> None:
         """Answer pulls that waited for long enough."""
-        self._resume(self._holds.expired(now, EXPIRED_A_TICK))
+        self._resume(self._holds.expired(now.steady, EXPIRED_A_TICK))
 
     def lost(self, peer: int, *, by_us: bool) -> None:
         """Forget the held pulls of a connection, and the offsets that it got."""
@@ -243,22 +243,17 @@ class Pulls(Service):
 
         self._holds.refused(may_stay)
 
-    def stop(self, now: int) -> None:
+    def stop(self, now: Instant) -> None:
         """Answer all held pulls."""
-        self.turn(LAST_MS)
-        self._resume(self._holds.expired(LAST_MS))
+        self.turn(now)
+        self._is_stopping = True
+        self._resume(self._holds.refused(lambda hold: False))
 
-    def stepped(self, by_ms: int) -> None:
-        """The clock was set: held pulls wait as long as they would have."""
-        self.filters.log.stepped(by_ms)
-        for hold in self._holds.stepped(by_ms):
-            hold.pull.until_ms += by_ms
-
-    def turn(self, now: int) -> None:
+    def turn(self, now: Instant) -> None:
         """A turn of the loop or a tick begins: property filters get a new budget."""
         self._now = now
         self.filters.turn()
-        self.filters.log.tick(now)
+        self.filters.log.tick(now.steady)
 
     def _resume(self, holds: Iterable[Hold]) -> None:
         """Resume held pulls: messages came, their time is up, or they were deferred."""
@@ -276,7 +271,7 @@ class Pulls(Service):
         if pull.peer.closing:
             return
         if pull.plan is None:
-            if self._now >= LAST_MS:
+            if self._is_stopping:
                 raise ServiceNotAvailable("the broker is stopping")
             self.pull(pull.peer, pull.opaque, pull.serialization, pull.header, self._now, pull.account)
         else:
@@ -302,7 +297,7 @@ class Pulls(Service):
         self._stats.reads_missed += 1
         if result.status is ReadStatus.NO_MATCHED_LOGIC_QUEUE:
             result = EMPTY_QUEUE
-        if pull.until_ms > self._now and self._waits(pull, plan, result) and self._hold(pull, pull.until_ms):
+        if pull.until > self._now.steady and self._waits(pull, plan, result) and self._hold(pull, pull.until):
             pull.held = True
             return
         if pull.held and result.status is ReadStatus.OFFSET_OVERFLOW_ONE and pull.offset != pull.header.queueOffset:
@@ -325,17 +320,19 @@ class Pulls(Service):
     def _defer(self, pull: Pull) -> bool:
         """Continue a pull in the next turn: others have used up the budget of this one."""
         # A stopping broker has no next turn.
-        return self._now < LAST_MS and self._hold(pull, self._now)
+        return self._hold(pull, self._now.steady)
 
-    def _hold(self, pull: Pull, until_ms: int) -> bool:
+    def _hold(self, pull: Pull, until: Steady) -> bool:
+        if self._is_stopping:
+            return False
         header, codes = pull.header, pull.plan.codes if pull.plan is not None else None
         room = 1 + (len(header.subscription or "") + len(header.topic) + len(header.consumerGroup)) // _CHARACTERS_OF_ROOM
         key = (header.topic, header.queueId)
-        return self._holds.park(Hold(pull.peer.number, key, pull.offset, codes, until_ms, pull, room=room))
+        return self._holds.park(Hold(pull.peer.number, key, pull.offset, codes, until, pull, room=room))
 
     # ------------------------------------------------------------ who may read
 
-    def _plan(self, header: PullHeader, now: int) -> Plan | None:
+    def _plan(self, header: PullHeader, now: Instant) -> Plan | None:
         """Return the plan of a pull, from the cache or made now; None: making it may take more time than this turn has left."""
         epoch = self._topics.epoch + self._groups.epoch + self._clients.epoch  # each of them only grows
         if epoch != self._epoch or len(self._plans) > _PLANS_MAX or self._plans_characters > _PLANS_CHARACTERS_MAX:
@@ -359,10 +356,10 @@ class Pulls(Service):
                 self._plans_characters += characters
         return plan
 
-    def _make_plan(self, header: PullHeader, now: int) -> Plan:
+    def _make_plan(self, header: PullHeader, now: Instant) -> Plan:
         if not self._settings.permission & Perm.READ:
             raise NoPermission(f"the broker[{self._settings.address}] pulling message is forbidden")
-        group = self._groups.existing(header.consumerGroup, now)
+        group = self._groups.existing(header.consumerGroup, now.date)
         self._check_group(group)
         topic = self.readable(header.topic)
         self._check_allowed(header)

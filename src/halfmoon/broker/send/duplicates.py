@@ -24,6 +24,7 @@ from halfmoon.broker.transactions.half import PRODUCER_GROUP, REAL_QUEUE, REAL_T
 from halfmoon.broker.transactions.late_decisions import LateDecisions
 from halfmoon.errors import BrokerError, SystemBusy, settled_already
 from halfmoon.hot import Messages
+from halfmoon.instant import Instant
 from halfmoon.model import REPEAT, UNIQ_KEY, StoredMessage
 from halfmoon.store.transactions.index import State, TransactionIndex
 from halfmoon.wire import properties as wire_properties
@@ -85,7 +86,7 @@ class Duplicates:
         size = len(request.command.body)
         self._pending_replies.check_room(size)
 
-        def done(refusal: BrokerError | None, now: int) -> None:
+        def done(refusal: BrokerError | None, now: Instant) -> None:
             if refusal is None:
                 self._handle_again(request, now, handle)
             else:
@@ -94,7 +95,7 @@ class Duplicates:
         self._pending_replies.after_flush(done, size)
         return True
 
-    def _handle_again(self, request: Request, now: int, handle: Handler) -> None:
+    def _handle_again(self, request: Request, now: Instant, handle: Handler) -> None:
         """Handle a repeated send that has waited until the first attempt is visible."""
         request.now, self._judged = now, request
         try:
@@ -105,7 +106,7 @@ class Duplicates:
         finally:
             self._judged = None
         # The flush of this turn is over: nobody else would start a sync for what was just stored.
-        self._store.flush(1)
+        self._store.flush(1, now.steady)
 
     def _remember(self, topic: str, key: str) -> None:
         """Remember the id of a repeated send that is new: until it is durable, the next one with this id cannot see it."""
@@ -158,4 +159,4 @@ class Duplicates:
         log.info("repeated send merged: msg_id=%.80r topic=%s queue_offset=%d", first.msg_id, first.topic, first.queue_offset)
         messages = Messages.lying_at([first.physical_offset])
         messages.sent(*sender_of(request, wait=False), 1)
-        self._sends.acknowledge([StoredGroup(messages, queue_id, first.queue_offset)], request.now)
+        self._sends.acknowledge([StoredGroup(messages, queue_id, first.queue_offset)])

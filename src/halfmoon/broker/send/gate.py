@@ -133,7 +133,7 @@ class Gate(Service):
             else:
                 self._not_stored(group, appended, now)
         try:
-            self._sends.acknowledge([group for _, group in stored], now)
+            self._sends.acknowledge([group for _, group in stored])
         except Exception:  # our own mistake, with one of them
             log.exception("the replies to %d groups of sends failed: each group is answered by itself", len(stored))
             self._acknowledge_apart(stored, now)
@@ -167,7 +167,7 @@ class Gate(Service):
         """Reply to each group by itself, so that a mistake with one does not affect the others."""
         for group, stored_group in stored:
             try:
-                self._sends.acknowledge([stored_group], now)
+                self._sends.acknowledge([stored_group])
             except Exception as exc:
                 self._refuse_group(group, exc)
 
@@ -216,7 +216,7 @@ class Gate(Service):
             raise BrokerError(f"broker unable to service, until {self._settings.start_accept_ms}")
 
     def _time(self, sending: Sending) -> None:
-        self.check_open(sending.request.now)
+        self.check_open(sending.request.now.date)
 
     def _topic(self, sending: Sending) -> None:
         header = sending.header
@@ -224,7 +224,7 @@ class Gate(Service):
         if header.topic in FORBIDDEN_TO_SEND:
             raise NoPermission(f"Sending message to topic[{header.topic}] is forbidden.")
         sending.config = self._topics.for_send(
-            header.topic, header.default_topic, header.default_topic_queue_nums, bool(header.unit_mode), sending.request.now
+            header.topic, header.default_topic, header.default_topic_queue_nums, bool(header.unit_mode), sending.request.now.date
         )
 
     def _permission(self, sending: Sending) -> None:
@@ -275,7 +275,7 @@ class Gate(Service):
             suffix = self._half_messages.suffix(header.topic, queue_id)
             half = self._half_messages.group(request, header, queue_id, suffix)
             self.reader.open_halves(header.topic, queue_id, suffix)
-            self.store_groups([half], request.now)
+            self.store_groups([half], request.now.date)
         return True
 
     def _delay(self, sending: Sending) -> bool:
@@ -317,8 +317,8 @@ class Gate(Service):
             self.reader.open(topic, queue_id)
         messages = Messages(drafts)
         messages.sent(*sender_of(sending.request, wait=sending.wait), len(drafts))
-        appended = self._sends.append(topic, queue_id, messages, sending.request.now)
-        self._sends.acknowledge([StoredGroup(messages, queue_id, appended.queue_offset)], sending.request.now)
+        appended = self._sends.append(topic, queue_id, messages, sending.request.now.date)
+        self._sends.acknowledge([StoredGroup(messages, queue_id, appended.queue_offset)])
 
     # ------------------------------------------------------------ batches
 

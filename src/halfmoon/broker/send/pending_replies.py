@@ -15,6 +15,7 @@ from halfmoon.broker.request import Reply, Request, reply_to
 from halfmoon.broker.service import Service
 from halfmoon.columns.signing import ACCESS_KEY
 from halfmoon.errors import BrokerError, QueryNotFound, ServiceNotAvailable, SystemBusy
+from halfmoon.instant import LONG_AGO, Instant, Steady
 from halfmoon.logs import RateLimitedLog
 from halfmoon.store.store import Store
 from halfmoon.wire.command import encode
@@ -26,7 +27,7 @@ audit = logging.getLogger("halfmoon.audit")
 WAITING_MAX, WAITING_BYTES_MAX = 100_000, 64 * 1024 * 1024
 """Pending replies, and the bytes of requests that are kept for them. A group of sends counts as one; its bytes are in the log."""
 
-Done = Callable[[BrokerError | None, int], None]
+Done = Callable[[BrokerError | None, Instant], None]
 """Called with None once the log is durable, or with a refusal if it never will be; and the time."""
 
 
@@ -36,21 +37,21 @@ class PendingReply(msgspec.Struct, gc=False):
     end_offset: int
     done: Done | None
     size_bytes: int
-    deadline_ms: int = 0
+    deadline: Steady = LONG_AGO
     on_timeout: Callable[[], None] | None = None
 
 
 class PendingReplies(Service):
     """All pending replies of a broker. ``now`` is the time of the turn."""
 
-    def __init__(self, store: Store, peers: Peers, now: int) -> None:
+    def __init__(self, store: Store, peers: Peers, now: Instant) -> None:
         self._store, self._peers, self.now = store, peers, now
         self._sync_flush = store.sync_flush
         self.waiting: deque[PendingReply] = deque()
         """In the order of the log."""
         self._deadlines: deque[PendingReply] = deque()
         self._bytes = 0
-        self._refusals = RateLimitedLog(audit, now)
+        self._refusals = RateLimitedLog(audit, now.steady)
         self._syncs = False
         """A reply waits for a sync that async flush would not start by itself."""
 
@@ -85,12 +86,12 @@ class PendingReplies(Service):
             self._add(PendingReply(self._store.end_offset, done, 0))
             self._store.sync_now()
 
-    def with_deadline(self, deadline_ms: int, done: Done, on_timeout: Callable[[], None]) -> None:
+    def with_deadline(self, deadline: Steady, done: Done, on_timeout: Callable[[], None]) -> None:
         """Call ``done`` as `after_flush` does, or ``on_timeout`` at a time if that comes first. Such times come in order."""
         if self.can_reply:
             done(None, self.now)
         else:
-            pending = PendingReply(self._store.end_offset, done, 0, deadline_ms, on_timeout)
+            pending = PendingReply(self._store.end_offset, done, 0, deadline, on_timeout)
             self._add(pending)
             self._deadlines.append(pending)
 
@@ -98,7 +99,7 @@ class PendingReplies(Service):
         self.waiting.append(pending)
         self._bytes += pending.size_bytes
 
-    def release(self, now: int) -> None:
+    def release(self, now: Instant) -> None:
         """Call those for whom the log is durable now, or never will be."""
         waiting, offset, failure = self.waiting, self._store.durable_offset, self._store.failure
         self.now = now
@@ -117,35 +118,28 @@ class PendingReplies(Service):
 
     # ------------------------------------------------------------ time
 
-    def due(self) -> int | None:
+    def due(self, now: Instant) -> Steady | None:
         """When the first deadline passes."""
         while self._deadlines and self._deadlines[0].done is None:
             self._deadlines.popleft()
-        return self._deadlines[0].deadline_ms if self._deadlines else None
+        return self._deadlines[0].deadline if self._deadlines else None
 
-    def tick(self, now: int) -> None:
+    def tick(self, now: Instant) -> None:
         """Time out those whose deadline has passed."""
         self.now = now
-        while (due := self.due()) is not None and due <= now:
+        while (due := self.due(now)) is not None and due <= now.steady:
             pending = self._deadlines.popleft()
             # It stays in `waiting`, which is only taken from at its front.
             pending.done = None
             if pending.on_timeout is not None:
                 pending.on_timeout()
 
-    def stepped(self, by_ms: int) -> None:
-        """The clock was set: every reply waits as long as it would have."""
-        self.now += by_ms
-        self._refusals.stepped(by_ms)
-        for pending in self._deadlines:
-            pending.deadline_ms += by_ms
-
     # ------------------------------------------------------------ replies
 
     def reply(self, request: Request, reply: Reply, *, durable: bool = False) -> None:
         """Reply once all that is stored until now is as durable as the flush mode promises, or ``durable`` in any mode."""
 
-        def done(refusal: BrokerError | None, now: int) -> None:
+        def done(refusal: BrokerError | None, now: Instant) -> None:
             self.reply_now(request, reply if refusal is None else refused(refusal))
 
         (self.when_durable if durable else self.after_flush)(done)
@@ -173,7 +167,7 @@ class PendingReplies(Service):
         if reply.code == 0:
             audit.info("%s by %s from %s: done", asked, by, remote)
             return
-        self._refusals.tick(request.now)
+        self._refusals.tick(request.now.steady)
         self._refusals.warning("%s by %s from %s: refused (%d): %s", asked, by, remote, reply.code, shortened(reply.remark or ""))
 
 

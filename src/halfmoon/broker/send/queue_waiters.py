@@ -10,6 +10,7 @@ from collections.abc import Callable
 from halfmoon.broker.request import Handler, Request, refusal_of
 from halfmoon.broker.send.pending_replies import PendingReplies, refused
 from halfmoon.errors import BrokerError, ServiceNotAvailable, SystemBusy
+from halfmoon.instant import Instant
 from halfmoon.store.store import Store
 
 WAITING_BYTES_MAX = 64 * 1024 * 1024
@@ -38,7 +39,7 @@ class QueueWaiters:
         if self.waiting_bytes + size > WAITING_BYTES_MAX:
             raise SystemBusy("[OVERLOAD]system busy, start flow control for a while: too many sends wait for new queues")
 
-        def created(error: Exception | None, now: int) -> None:
+        def created(error: Exception | None, now: Instant) -> None:
             self.waiting_bytes -= size
             try:
                 if error is not None:

@@ -84,13 +84,13 @@ class ReplyMessages(Service):
         self._relay.ask(request, member, pushed, bytes(request.command.body), answered, outlives=True)
 
     def _pushed_header(self, request: Request, header: SendHeaderOf, properties: dict[str, str]) -> PushReplyMessageToClient:
-        properties = properties | {"PUSH_REPLY_TIME": str(request.now)}
+        properties = properties | {"PUSH_REPLY_TIME": str(request.now.date)}
         return PushReplyMessageToClient(
             producer_group=header.producer_group or "", topic=header.topic, default_topic=header.default_topic or "",
             default_topic_queue_nums=header.default_topic_queue_nums or 0, queue_id=header.queue_id, sys_flag=header.sys_flag,
             born_timestamp=header.born_timestamp, flag=header.flag, properties=wire_properties.encode(properties).decode(),
             reconsume_times=header.reconsume_times, unit_mode=header.unit_mode, born_host=request.peer.remote,
-            store_host=self._store_host, store_timestamp=request.now,
+            store_host=self._store_host, store_timestamp=request.now.date,
         )  # fmt: skip
 
     def _pushed(self, request: Request) -> None:

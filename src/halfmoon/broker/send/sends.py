@@ -24,6 +24,7 @@ from halfmoon.errors import (
     SystemBusy,
 )
 from halfmoon.hot import AT_ONCE, BATCH_MAX, DURABLE, NO_ANSWER, Draft, Group, Messages, batch_items, stored_properties, tag_hash
+from halfmoon.instant import Instant
 from halfmoon.limits import PROPERTIES_BYTES_MAX
 from halfmoon.store.store import Appended
 from halfmoon.wire import properties as wire_properties
@@ -84,7 +85,7 @@ class Sends:
         messages = Messages.lying_at(places)
         messages.sent(*sender_of(request, wait=wait), len(places))
         header = self.replies.header(queue_id, offset, places, handle) if handle else other
-        self.acknowledge([StoredGroup(messages, queue_id, offset, header)], request.now)
+        self.acknowledge([StoredGroup(messages, queue_id, offset, header)])
 
     def append(self, topic: str, queue_id: int, messages: Messages | Iterable[Draft], now: int) -> Appended:
         """Append messages of one queue and count them. Raises ServiceNotAvailable (14), MessageRefused (13) or SystemBusy (2)."""
@@ -125,7 +126,7 @@ class Sends:
         refusal.__cause__ = exc
         return refusal
 
-    def acknowledge(self, stored: Sequence[StoredGroup], now: int) -> None:
+    def acknowledge(self, stored: Sequence[StoredGroup]) -> None:
         """Reply at once; with sync flush, to senders that wait for it, once the log is durable."""
         if not self._sync_flush or self._pending_replies.can_reply:
             self.replies.answer(stored)
@@ -133,13 +134,13 @@ class Sends:
         self.replies.answer(stored, AT_ONCE)
         for group in stored:
             if group.messages.answered(DURABLE):
-                self._wait(group, now)
+                self._wait(group)
 
-    def _wait(self, group: StoredGroup, now: int) -> None:
-        replies, asked_ms, put_times = self.replies, now, self._stats.put_times
+    def _wait(self, group: StoredGroup) -> None:
+        replies, asked, put_times = self.replies, self._pending_replies.now.steady, self._stats.put_times
 
-        def done(refusal: BrokerError | None, now: int) -> None:
-            put_times.took(max(0, now - asked_ms))
+        def done(refusal: BrokerError | None, now: Instant) -> None:
+            put_times.took(now.steady - asked)
             if refusal is None:
                 replies.answer([group], DURABLE)
             else:
@@ -148,7 +149,7 @@ class Sends:
         def on_timeout() -> None:  # stored, not known to be durable
             replies.answer_with(group, int(ResponseCode.FLUSH_DISK_TIMEOUT), DURABLE)
 
-        self._pending_replies.with_deadline(now + self._settings.sync_timeout_ms, done, on_timeout)
+        self._pending_replies.with_deadline(asked + self._settings.sync_timeout_ms, done, on_timeout)
 
     # ------------------------------------------------------------ records
 

@@ -11,6 +11,8 @@ from math import ceil
 
 import msgspec
 
+from halfmoon.instant import Steady
+
 CHECK_BYTES = 16 * 1024
 """A check of a larger message counts as several, so that a connection does not get more than it can transmit."""
 _PASSED_MAX = 4096
@@ -22,24 +24,24 @@ class TokenBucket(msgspec.Struct):
     rate: float
     size: float
     tokens: float
-    filled_ms: int
+    filled_at: Steady
 
-    def level(self, now: int) -> float:
+    def level(self, now: Steady) -> float:
         """How many tokens there are."""
-        return min(self.size, self.tokens + (now - self.filled_ms) * self.rate / 1000)
+        return min(self.size, self.tokens + (now - self.filled_at) * self.rate / 1000)
 
-    def take(self, now: int, size_bytes: int = 0) -> bool:
+    def take(self, now: Steady, size_bytes: int = 0) -> bool:
         """Take the tokens for a check of so many bytes; False: there is not even one."""
         self.tokens = self.level(now)
-        self.filled_ms = now
+        self.filled_at = now
         if self.tokens < 1:
             return False
         self.tokens -= max(1.0, size_bytes / CHECK_BYTES)
         return True
 
-    def due(self) -> int:
+    def due(self) -> Steady:
         """When there will be a token."""
-        return self.filled_ms + max(0, ceil((1 - self.tokens) * 1000 / self.rate))
+        return self.filled_at + max(0, ceil((1 - self.tokens) * 1000 / self.rate))
 
 
 class ThrottledGroups:
@@ -48,7 +50,7 @@ class ThrottledGroups:
     def __init__(self) -> None:
         self._waiting: dict[int, array[int]] = {}
         self._passed: dict[int, int] = {}
-        self._due: list[tuple[int, int]] = []
+        self._due: list[tuple[Steady, int]] = []
         """A heap of (time, hash of a group): one entry for each group, except the one that is being checked."""
 
     def __contains__(self, group: int) -> bool:
@@ -57,15 +59,11 @@ class ThrottledGroups:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def due(self) -> int | None:
+    def due(self) -> Steady | None:
         """When the first group goes on; None: no group waits."""
         return self._due[0][0] if self._due else None
 
-    def stepped(self, by_ms: int) -> None:
-        """The clock was set: groups go on when they would have."""
-        self._due = [(due + by_ms, group) for due, group in self._due]
-
-    def begin(self, group: int, index: int, due: int) -> None:
+    def begin(self, group: int, index: int, due: Steady) -> None:
         """Throttle a group, which goes on at an index later."""
         self._waiting[group], self._passed[group] = array("q", [index]), 0
         heappush(self._due, (due, group))
@@ -76,7 +74,7 @@ class ThrottledGroups:
         if index > waiting[-1]:
             waiting.append(index)
 
-    def next(self, now: int) -> int | None:
+    def next(self, now: Steady) -> int | None:
         """Take the group that is due first; `go_on` puts it back."""
         return heappop(self._due)[1] if self._due and self._due[0][0] <= now else None
 
@@ -96,6 +94,6 @@ class ThrottledGroups:
             del self._waiting[group][:gone]
             self._passed[group] -= gone
 
-    def go_on(self, group: int, due: int) -> None:
+    def go_on(self, group: int, due: Steady) -> None:
         """Put back the group that was taken; it goes on at a time."""
         heappush(self._due, (due, group))

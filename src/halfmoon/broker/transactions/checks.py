@@ -32,6 +32,7 @@ from halfmoon.broker.transactions.walks import ASKED_MAX, Walks, first_asked, ne
 from halfmoon.broker.uptime import BrokerUptime
 from halfmoon.errors import AccessRefused, BrokerError, CorruptRecord
 from halfmoon.hot import Parts, tag_hash
+from halfmoon.instant import LONG_AGO, Instant, Steady
 from halfmoon.store.records import whole_record
 from halfmoon.store.transactions.index import Check, Half, State, TransactionIndex
 from halfmoon.wire import properties as wire_properties
@@ -79,17 +80,17 @@ class Checks:
         self, context: Context, index: TransactionIndex, halves: HalfMessages, expire: Expire, uptime: BrokerUptime,
         warn: Callable[..., None],
     ) -> None:  # fmt: skip
-        settings, store, now = context.settings, context.store, context.started_ms
+        settings, store, now = context.settings, context.store, context.started
         self._settings, self._store, self._index, self._half_messages = settings, store, index, halves
         self._clients, self._peers, self._host, self._random = context.clients, context.peers, context.host, context.random
         self._expire, self._uptime, self._warn, self._access = expire, uptime, warn, context.access
         self.counters = CheckCounters()
-        self.next_round_ms = now + settings.transaction_check_interval_ms
-        self.on_round: Callable[[int], None] = lambda now: None
+        self.next_round_at = now.steady + settings.transaction_check_interval_ms
+        self.on_round: Callable[[], None] = lambda: None
         self._at: int | None = None  # where the round is; None: none is under way
         self._end = 0
         self._throttled, self._walks = ThrottledGroups(), Walks()
-        self._walks_due: int | None = None  # when the next member is asked somewhere; None: nowhere
+        self._walks_due: Steady | None = None  # when the next member is asked somewhere; None: nowhere
         self._buckets: dict[int, TokenBucket] = {}
         self._hashes: dict[str, int] = {}
         """Groups with producers at the begin of the round; the state table knows groups by the hash of their names."""
@@ -100,39 +101,30 @@ class Checks:
 
     # ------------------------------------------------------------ time
 
-    def due(self) -> int:
-        """When `tick` wants to be called, ms since the epoch."""
+    def due(self) -> Steady:
+        """When `tick` wants to be called."""
         if self._at is not None:
-            return 0
-        dues = (self.next_round_ms, self._throttled.due(), self._walks_due)
+            return LONG_AGO
+        dues = (self.next_round_at, self._throttled.due(), self._walks_due)
         return min(due for due in dues if due is not None)
 
-    def stepped(self, by_ms: int) -> None:
-        """The clock was set: rounds and check rates go on as before. Ages of half messages follow from dates."""
-        self.next_round_ms += by_ms
-        self._throttled.stepped(by_ms)
-        if self._walks_due is not None:
-            self._walks_due += by_ms
-        for bucket in self._buckets.values():
-            bucket.filled_ms += by_ms
-
-    def settings_changed(self, now: int) -> None:
+    def settings_changed(self, now: Steady) -> None:
         """The interval of rounds may be shorter."""
-        self.next_round_ms = min(self.next_round_ms, now + self._settings.transaction_check_interval_ms)
+        self.next_round_at = min(self.next_round_at, now + self._settings.transaction_check_interval_ms)
 
-    def tick(self, now: int) -> None:
+    def tick(self, now: Instant) -> None:
         """Begin a round when it is due, or continue it; a call takes some 2 ms."""
-        if now >= self.next_round_ms and self._at is None:
-            self._begin(now)
+        if now.steady >= self.next_round_at and self._at is None:
+            self._begin(now.steady)
         self._asks_left, self._bytes_left = ASKS_A_TICK, BYTES_A_TICK
-        if self._walks_due is not None and now >= self._walks_due:
+        if self._walks_due is not None and now.steady >= self._walks_due:
             self._walk_on(now)
             self._leave_some()
         looks = LOOKS_A_TICK
-        while looks > 0 and not self._spent and (group := self._throttled.next(now)) is not None:
+        while looks > 0 and not self._spent and (group := self._throttled.next(now.steady)) is not None:
             looks = self._check_throttled(group, looks, now)
         if self._unlearned:
-            self._learn_live(now)
+            self._learn_live(now.steady)
         elif self._at is not None:
             self._leave_some()
             self._go_on(self._at, now)
@@ -145,8 +137,8 @@ class Checks:
         """Let what follows in this tick move on, too, whatever those before it used up."""
         self._asks_left, self._bytes_left = max(self._asks_left, 1), max(self._bytes_left, 1)
 
-    def _begin(self, now: int) -> None:
-        self.next_round_ms = now + self._settings.transaction_check_interval_ms
+    def _begin(self, now: Steady) -> None:
+        self.next_round_at = now + self._settings.transaction_check_interval_ms
         self.counters.rounds += 1
         self._at, self._end = self._index.lowest_pending(), self._index.end
         groups = self._clients.producers
@@ -154,7 +146,7 @@ class Checks:
         self._unlearned = [group for group in groups if group not in self._hashes]
         self._learn_live(now)
 
-    def _learn_live(self, now: int) -> None:
+    def _learn_live(self, now: Steady) -> None:
         """Compute the hashes of some groups that have producers; once all are known, the round goes on."""
         for group in self._unlearned[-GROUPS_A_TICK:]:
             self._hashes[group] = tag_hash(group.encode())
@@ -168,11 +160,11 @@ class Checks:
                 if group in self._throttled or bucket.level(now) < bucket.size
             }
 
-    def _go_on(self, at: int, now: int) -> None:
+    def _go_on(self, at: int, now: Instant) -> None:
         """One slice of the round."""
         halves, following = self._index.pending(at, LOOKS_A_TICK, RECORDS_A_LOOK)
         for half in halves:
-            if half.index >= self._end or (not self._half_messages.immunity_seen and self._too_young(half, now)):
+            if half.index >= self._end or (not self._half_messages.immunity_seen and self._too_young(half, now.date)):
                 following = self._end  # those that follow are younger still
                 break
             group = half.group_hash
@@ -180,23 +172,23 @@ class Checks:
                 self._throttled.add(group, half.index)
                 continue
             if self._look_safely(half, now).throttled:
-                self._throttled.begin(group, half.index, self._bucket(group, now).due())
+                self._throttled.begin(group, half.index, self._bucket(group, now.steady).due())
             if self._spent:
                 following = half.index + 1
                 break
         self._at = following if following < self._end else None
         if self._at is None:
-            self.on_round(now)
+            self.on_round()
 
-    def _check_throttled(self, group: int, looks: int, now: int) -> int:
+    def _check_throttled(self, group: int, looks: int, now: Instant) -> int:
         """One slice of a throttled group; return how many more half messages this tick may look at."""
-        throttled, bucket = self._throttled, self._bucket(group, now)
+        throttled, bucket = self._throttled, self._bucket(group, now.steady)
         while (index := throttled.first(group)) is not None:
-            if bucket.level(now) < 1:
-                throttled.go_on(group, max(bucket.due(), now + 1))
+            if bucket.level(now.steady) < 1:
+                throttled.go_on(group, max(bucket.due(), now.steady + 1))
                 return looks
             if self._spent or looks <= 0:
-                throttled.go_on(group, now)
+                throttled.go_on(group, now.steady)
                 return looks
             looks -= 1
             half = self._index.half(index)
@@ -205,7 +197,7 @@ class Checks:
             throttled.pass_on(group)
         return looks
 
-    def _bucket(self, group: int, now: int) -> TokenBucket:
+    def _bucket(self, group: int, now: Steady) -> TokenBucket:
         bucket = self._buckets.get(group)
         if bucket is None:
             rate = self._settings.transaction_checks_per_second
@@ -218,7 +210,7 @@ class Checks:
     def _too_young(self, half: Half, now: int) -> bool:
         return 0 <= now - half.store_s * 1000 < self._settings.transaction_timeout_ms  # below 0: the clock was set back
 
-    def _look_safely(self, half: Half, now: int) -> _Look:
+    def _look_safely(self, half: Half, now: Instant) -> _Look:
         """Look at a half message; a mistake of our own with one blocks no other."""
         try:
             return self._look(half, now)
@@ -238,29 +230,29 @@ class Checks:
             return f"undecided for longer than {ms / 1000:g} s"
         return f"undecided for longer than messages are kept ({ms // 3_600_000} h)"
 
-    def _look(self, half: Half, now: int) -> _Look:
+    def _look(self, half: Half, now: Instant) -> _Look:
         """Check a half message, let it expire, or leave it for later."""
-        if not self._is_ripe(half, now):
+        if not self._is_ripe(half, now.date):
             return _Look()
         sent, counted, history = self._index.checks(half.index)
-        if sent and self._is_asked(half, history[-1], now):
+        if sent and self._is_asked(half, history[-1], now.date):
             return _Look()
         unanswered = counted >= self._settings.transaction_check_max
-        too_old = self._is_too_old(half, now)
+        too_old = self._is_too_old(half, now.date)
         if not (unanswered or too_old):
             if half.group_hash not in self._live:
                 return _Look()
-            if self._bucket(half.group_hash, now).level(now) < 1:
+            if self._bucket(half.group_hash, now.steady).level(now.steady) < 1:
                 return _Look(throttled=True)
         self._bytes_left -= half.size
         parts = self._parts(half)
         if parts is None:
-            self._expire_now(half, None, GONE, now)
+            self._expire_now(half, None, GONE, now.date)
         elif unanswered or checks_written(parts) >= self._settings.transaction_check_max:
             count = max(counted, checks_written(parts))
-            self._expire_now(half, parts, f"{count} check{'' if count == 1 else 's'} brought no decision", now)
+            self._expire_now(half, parts, f"{count} check{'' if count == 1 else 's'} brought no decision", now.date)
         elif too_old:
-            self._expire_now(half, parts, self._too_old, now)
+            self._expire_now(half, parts, self._too_old, now.date)
         else:
             self._ask_in_turn(half, parts, now)
         return _Look()
@@ -315,9 +307,9 @@ class Checks:
             return None
         return parts if parts is not None and parts.topic == HALF_TOPIC and parts.queue_offset == half.index else None
 
-    def _ask_in_turn(self, half: Half, parts: Parts, now: int) -> None:
-        if not 0 <= now - parts.store_ms < self._minimum_age_ms(parts) and self._ask_first(half, parts, now):
-            self._bucket(half.group_hash, now).take(now, half.size)
+    def _ask_in_turn(self, half: Half, parts: Parts, now: Instant) -> None:
+        if not 0 <= now.date - parts.store_ms < self._minimum_age_ms(parts) and self._ask_first(half, parts, now.date):
+            self._bucket(half.group_hash, now.steady).take(now.steady, half.size)
             self._asks_left -= 1
 
     def _minimum_age_ms(self, parts: Parts) -> int:
@@ -368,20 +360,20 @@ class Checks:
     def not_mine(self, index: int) -> None:
         """Have the next member asked: the one that was asked last about a half message cannot tell."""
         if self._walks.go_on(index):
-            self._walks_due = 0
+            self._walks_due = LONG_AGO
 
-    def _walk_on(self, now: int) -> None:
+    def _walk_on(self, now: Instant) -> None:
         """Ask the next members where the last ones could not tell, as far as check rates and this tick allow."""
         dues = []
         for group in self._walks.groups():
-            bucket = self._bucket(group, now)
-            while not self._spent and bucket.level(now) >= 1 and (index := self._walks.first(group)) is not None:
+            bucket = self._bucket(group, now.steady)
+            while not self._spent and bucket.level(now.steady) >= 1 and (index := self._walks.first(group)) is not None:
                 self._ask_next(index, bucket, now)
             if self._walks.first(group) is not None:
-                dues.append(now if self._spent else max(bucket.due(), now + 1))
+                dues.append(now.steady if self._spent else max(bucket.due(), now.steady + 1))
         self._walks_due = min(dues, default=None)
 
-    def _ask_next(self, index: int, bucket: TokenBucket, now: int) -> None:
+    def _ask_next(self, index: int, bucket: TokenBucket, now: Instant) -> None:
         asked, half = frozenset(self._walks.take(index)), self._index.half(index)
         if half is None or half.state != State.PREPARED:
             self._walks.end(index)
@@ -396,9 +388,9 @@ class Checks:
             if members:
                 self._warn("half message %d: none of %d members of its group that were asked has a check of it", index, len(asked))
             return
-        bucket.take(now, half.size)
+        bucket.take(now.steady, half.size)
         self._asks_left -= 1
-        self._send(half, parts, member, now)
+        self._send(half, parts, member, now.date)
 
     def _send(self, half: Half, parts: Parts, member: Member, now: int) -> None:
         """Send the check and count it."""

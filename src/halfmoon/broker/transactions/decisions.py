@@ -31,6 +31,7 @@ from halfmoon.broker.transactions.half import PRODUCER_GROUP, Caller, Completion
 from halfmoon.broker.transactions.late_decisions import Copy, LateDecisions, rollback_op
 from halfmoon.errors import BrokerError, CorruptRecord, MessageRefused, ServiceNotAvailable, StoreNotWritable, TopicNotFound
 from halfmoon.hot import ENTRY, ENTRY_BYTES, Completions, Decided, Group, HalfMessageCache, Messages, Parts, done_answers, tag_hash
+from halfmoon.instant import Instant
 from halfmoon.metrics import DecisionTimes
 from halfmoon.store.layout import OP_PROPERTIES
 from halfmoon.store.records import whole_record
@@ -129,7 +130,7 @@ class Decisions:
         if decision in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
             completions = Completions()
             completions.add(*structs.astuple(completion))
-            self.settle(completions, request.now)
+            self.settle(completions, request.now.date)
             return
         self.counters.unknown += 1
         if command.remark and not header.still_open:
@@ -497,7 +498,7 @@ class Decisions:
         if not callers:
             return
 
-        def then(refusal: BrokerError | None, now: int) -> None:
+        def then(refusal: BrokerError | None, now: Instant) -> None:
             if refusal is None:
                 self._peers.tell(done_answers(callers, VERSION))
             else:
@@ -505,12 +506,12 @@ class Decisions:
                     self._refuse(caller, refusal)
 
         if self._pending_replies.can_reply:
-            then(None, now=0)
+            then(None, self._pending_replies.now)
             return
         try:  # repeats take no bytes of the log, so nothing else bounds how many wait
             self._pending_replies.check_room()
         except BrokerError as exc:
-            then(exc, now=0)
+            then(exc, self._pending_replies.now)
         else:
             self._pending_replies.after_flush(then)
 

@@ -156,7 +156,7 @@ class Expiry:
         group, draft = pairs.get(PRODUCER_GROUP, ""), _draft(parts, kept, 0)
         if not group:
             raise BrokerError("resume: it was a delayed message, no half message: send it again")
-        appended = self._half_messages.append((*real_queue(kept), group, Messages([draft])), request.now)
+        appended = self._half_messages.append((*real_queue(kept), group, Messages([draft])), request.now.date)
         index, resumed = appended.queue_offset, appended.physical_offsets[0]
         if (copy := message_of(self._store.record(place))) is not None:
             self._late_decisions.resumed(copy.prepared_transaction_offset, index, resumed)

@@ -21,6 +21,7 @@ from halfmoon.broker.transactions.half import PRODUCER_GROUP, Completion, HalfMe
 from halfmoon.broker.transactions.late_decisions import LateDecisions
 from halfmoon.errors import BrokerError, CorruptRecord, QueryNotFound, UsageError
 from halfmoon.hot import Parts, tag_hash
+from halfmoon.instant import Instant
 from halfmoon.store.records import whole_record
 from halfmoon.store.transactions.index import Half, State, TransactionIndex
 from halfmoon.wire import properties as wire_properties
@@ -66,7 +67,7 @@ class Pending:
         halves, following = index.pending(max(header.start, index.lowest_pending()), count, ROWS_MAX, group_hash)
         left_bytes = BYTES_MAX
         for half in halves:
-            if not self._shown(half) or request.now - half.store_s * 1000 < header.older_than_ms:
+            if not self._shown(half) or request.now.date - half.store_s * 1000 < header.older_than_ms:
                 following = index.end  # those that follow are younger still
                 break
             left_bytes -= half.size
@@ -76,7 +77,7 @@ class Pending:
             if left_bytes <= 0:
                 following = half.index + 1
                 break
-        body = PendingTransactions(request.now, index.pending_count, following if following < index.end else -1, transactions)
+        body = PendingTransactions(request.now.date, index.pending_count, following if following < index.end else -1, transactions)
         return Reply(0, None, None, to_json(body))
 
     def get(self, request: Request) -> Reply:
@@ -89,7 +90,7 @@ class Pending:
         half = self._find(request.header(CheckTransaction))
         if half.state != State.PREPARED:
             raise BrokerError(f"the transaction is decided: {State(half.state).name}")
-        self._checks.ask(half, request.now)
+        self._checks.ask(half, request.now.date)
         return Reply(0, None, None, to_json(self._with_clients(half, request.now)))
 
     def decide(self, request: Request) -> None:
@@ -111,7 +112,7 @@ class Pending:
         parts = self._parts(half)
         group = _text(parts, PRODUCER_GROUP)
         completion = Completion(None, request.peer.number, group, half.index, half.physical_offset, header.commit)
-        self._decisions.decide([(completion, half_message(parts))], request.now, by=DECIDED_BY + operator.encode())
+        self._decisions.decide([(completion, half_message(parts))], request.now.date, by=DECIDED_BY + operator.encode())
         decided = self._index.half(half.index)
         if decided is None or decided.state == State.PREPARED:
             raise BrokerError("the decision could not be stored; the broker's log says why")
@@ -142,7 +143,7 @@ class Pending:
         """Answer what is pending by group, counters and rates (31005)."""
         return Reply(0, None, None, to_json(self.figures(request.now)))
 
-    def figures(self, now: int) -> TransactionStats:
+    def figures(self, now: Instant) -> TransactionStats:
         """Return what is pending by group, counters and rates, these of groups with something pending or a live producer.
 
         Groups whose names share a hash are shown as the oldest's.
@@ -162,7 +163,8 @@ class Pending:
             ]
         }
         return TransactionStats(
-            now, index.pending_count, self.oldest_ms(), list(groups.values()), self.counters(), rates, self._checks.next_round_ms,
+            now.date, index.pending_count, self.oldest_ms(), list(groups.values()), self.counters(), rates,
+            now.date_at(self._checks.next_round_at),
             self._decisions.times.spans(),
         )  # fmt: skip
 
@@ -288,7 +290,7 @@ class Pending:
         except CorruptRecord as exc:
             raise BrokerError(f"half message {half.index} is damaged: {exc}") from exc
 
-    def _with_clients(self, half: Half, now: int) -> Transaction:
+    def _with_clients(self, half: Half, now: Instant) -> Transaction:
         """Return one transaction that names the producers that were asked, as far as they are connected."""
         transaction = self._transaction(half, now)
         members = self._clients.producers.get(transaction.group, {}).values()
@@ -297,7 +299,7 @@ class Pending:
             check.client = connected.get(check.producer, "")
         return transaction
 
-    def _transaction(self, half: Half, now: int) -> Transaction:
+    def _transaction(self, half: Half, now: Instant) -> Transaction:
         sent, counted, history = self._index.checks(half.index)
         settings = self._settings
         interval, state = settings.transaction_check_interval_ms, State(half.state).name
@@ -311,7 +313,7 @@ class Pending:
             due = transaction.stored_ms + settings.transaction_timeout_ms
             if history and history[-1].answer != Answer.NOT_MINE:
                 due = history[-1].sent_s * 1000 + interval
-            first = max(self._checks.next_round_ms, now)
+            first = max(now.date_at(self._checks.next_round_at), now.date)
             transaction.next_check_ms = first if due <= first else first + -(-(due - first) // interval) * interval
         try:
             parts = self._parts(half)

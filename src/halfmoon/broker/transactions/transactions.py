@@ -21,6 +21,7 @@ from halfmoon.broker.transactions.half import HalfMessages
 from halfmoon.broker.transactions.late_decisions import LateDecisions
 from halfmoon.broker.transactions.pending import Pending
 from halfmoon.broker.uptime import BrokerUptime
+from halfmoon.instant import LONG_AGO, Instant, Steady
 from halfmoon.logs import RateLimitedLog
 from halfmoon.store.transactions.index import TransactionIndex
 from halfmoon.wire.headers import transaction as headers
@@ -37,12 +38,12 @@ class Transactions(Service):
     """All of it. Call `Decisions.settle` once a turn, when the turn's half messages are stored."""
 
     def __init__(self, context: Context, sends: Sends) -> None:
-        store, offsets, now = context.store, context.offsets, context.started_ms
+        store, offsets, now = context.store, context.offsets, context.started
         settled = offsets.get(GROUP, HALF_TOPIC, 0) or 0
-        index = TransactionIndex.open(context.disk, store, store.settings, settled_below=settled, now=now)
+        index = TransactionIndex.open(context.disk, store, store.settings, settled_below=settled, now=now.steady)
         self._store, self._offsets, self.index = store, offsets, index
-        self._not_before = self._pay_ms = self._clear_ms = 0
-        self._log = RateLimitedLog(logging.getLogger("halfmoon.broker.transactions"), now)
+        self._not_before = self._pay_at = self._clear_at = LONG_AGO
+        self._log = RateLimitedLog(logging.getLogger("halfmoon.broker.transactions"), now.steady)
         warn = self._log.warning
         self.half_messages = HalfMessages(sends, index, warn)
         late = LateDecisions(store)
@@ -51,7 +52,7 @@ class Transactions(Service):
         self.expiry = Expiry(context, index, sends, self.half_messages, self.decisions, late, warn)
         self.decisions.expire_void = self.expiry.expire
         newest = index.half(index.end - 1) if index.end else None
-        self.uptime = BrokerUptime(context.tables, 0 if newest is None else newest.store_s * 1000, now, warn)
+        self.uptime = BrokerUptime(context.tables, 0 if newest is None else newest.store_s * 1000, now.date, warn)
         self.checks = Checks(context, index, self.half_messages, self.expiry.expire, self.uptime, warn)
         self.checks.on_round = self._round_ended
         self.decisions.answers.on_not_mine = self.checks.not_mine
@@ -71,58 +72,49 @@ class Transactions(Service):
             headers.GetTransactionStats: pending.stats,
         }
 
-    def due(self) -> int:
+    def due(self, now: Instant) -> Steady:
         """When `tick` wants to be called."""
         checks_due, index_due = max(self.checks.due(), self._not_before), self.index.due()
         if self.decisions.owed_ops:
-            checks_due = min(checks_due, max(self._pay_ms, self._not_before))
+            checks_due = min(checks_due, max(self._pay_at, self._not_before))
         if self.index.pin.in_the_way_below:
-            checks_due = min(checks_due, self._clear_ms)
+            checks_due = min(checks_due, self._clear_at)
         return checks_due if index_due is None else min(checks_due, index_due)
 
-    def stepped(self, by_ms: int) -> None:
-        """The clock was set: pauses and rounds last as long as they would have. Half messages age in dates (`BrokerUptime`)."""
-        self._not_before += by_ms
-        self._pay_ms += by_ms
-        self._clear_ms += by_ms
-        self.checks.stepped(by_ms)
-        self.index.stepped(by_ms)
-        self._log.stepped(by_ms)
-
-    def tick(self, now: int) -> None:
+    def tick(self, now: Instant) -> None:
         """Check-back, what is owed to the log, and upkeep of the index."""
-        self.uptime.seen(now)
-        if now >= self._clear_ms and (below := self.index.pin.in_the_way_below):
+        self.uptime.seen(now.date)
+        if now.steady >= self._clear_at and (below := self.index.pin.in_the_way_below):
             with self._store.maintenance.making_room(self.index.pin):
-                self._clear_ms = now + (0 if self.checks.clear(below, now) else LOOK_AGAIN_MS)
+                self._clear_at = now.steady + (0 if self.checks.clear(below, now.date) else LOOK_AGAIN_MS)
         if self._store.refusal is None:
-            if now >= self._pay_ms and self.decisions.owed_ops:
-                self._pay_ms = now + (0 if self.decisions.pay(now) else LOOK_AGAIN_MS)
+            if now.steady >= self._pay_at and self.decisions.owed_ops:
+                self._pay_at = now.steady + (0 if self.decisions.pay(now.date) else LOOK_AGAIN_MS)
             self.checks.tick(now)
         else:  # nothing can be decided and nothing expires: look again later
-            self._not_before = now + LOOK_AGAIN_MS
-        self.index.tick(now)
-        self._log.tick(now)
+            self._not_before = now.steady + LOOK_AGAIN_MS
+        self.index.tick(now.steady)
+        self._log.tick(now.steady)
 
-    def settings_changed(self, now: int) -> None:
+    def settings_changed(self, now: Steady) -> None:
         """The interval of rounds may be another."""
         self.checks.settings_changed(now)
 
-    def texts(self, now: int) -> dict[str, str]:
+    def texts(self, now: Instant) -> dict[str, str]:
         """Return how many are pending, and the age of the oldest."""
-        return self.pending.texts(now)
+        return self.pending.texts(now.date)
 
-    def stop(self, now: int) -> None:
+    def stop(self, now: Instant) -> None:
         """Take nothing more."""
         self.index.stop(now)
 
-    def close(self, now: int) -> None:
+    def close(self, now: Instant) -> None:
         """Give the files back, after the last appends and before the store is closed. Waits."""
         self.index.close(now)
 
     # ------------------------------------------------------------ as the original keeps it
 
-    def _round_ended(self, now: int) -> None:
+    def _round_ended(self) -> None:
         """Keep where the half and op queues are settled, so that an Apache broker that opens this directory goes on from there."""
         lowest = self.index.lowest_pending()
         if not self.index.pending_count:

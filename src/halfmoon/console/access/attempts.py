@@ -6,6 +6,7 @@ import ipaddress
 import logging
 from collections.abc import Callable
 
+from halfmoon.instant import Steady
 from halfmoon.logs import CountedLog
 
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
@@ -36,7 +37,7 @@ class Attempts:
         self._now_ms = now_ms
         self._failures: dict[_Key, tuple[list[int], int, int]] = {}  # when, since when it is locked, and for how long
         self._succeeded: dict[_Key, None] = {}
-        self._log = CountedLog(logging.getLogger("halfmoon.console"), "failed logins", now_ms())
+        self._log = CountedLog(logging.getLogger("halfmoon.console"), "failed logins", Steady(now_ms()))
 
     def refused_ms(self, name: str, address: str) -> int:
         """Return how long this name is locked for this address; 0: not at all. Costs microseconds."""
@@ -47,7 +48,7 @@ class Attempts:
     def failed(self, name: str, address: str) -> int:
         """Count a wrong password, or an unknown name; return the new value of `refused_ms`."""
         now = self._now_ms()
-        self._log.tick(now)
+        self._log.tick(Steady(now))
         for key in _keys(name, address):
             count, within_ms, first_ms, longest_ms = key[0]
             times, since_ms, lock_ms = self._failures.pop(key, ([], 0, 0))

@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from halfmoon.effects import CoreEffect
+from halfmoon.instant import Instant, Steady
 
 
 class NullCore:
     """A `halfmoon.ports.Core` that does nothing."""
 
-    def start(self, now: int) -> None:
+    def start(self, now: Instant) -> None:
         """Nothing."""
 
-    def connected(self, peer: int, remote: str, now: int) -> None:
+    def connected(self, peer: int, remote: str, now: Instant) -> None:
         """Nothing."""
 
     def certified(self, peer: int, names: tuple[str, ...]) -> None:
@@ -22,10 +23,7 @@ class NullCore:
     def feed(self, peer: int, data: bytes) -> None:
         """Nothing."""
 
-    def stepped(self, by_ms: int) -> None:
-        """Nothing."""
-
-    def commit(self, now: int) -> bool:
+    def commit(self, now: Instant) -> bool:
         """Nothing."""
         return False
 
@@ -36,20 +34,20 @@ class NullCore:
     def slow(self, peer: int, *, is_slow: bool) -> None:
         """Nothing."""
 
-    def lost(self, peer: int, now: int) -> None:
+    def lost(self, peer: int, now: Instant) -> None:
         """Nothing."""
 
-    def due(self) -> int | None:
+    def due(self, now: Instant) -> Steady | None:
         """Never."""
         return None
 
-    def tick(self, now: int) -> None:
+    def tick(self, now: Instant) -> None:
         """Nothing."""
 
     def effects(self) -> list[CoreEffect]:
         """None."""
         return []
 
-    def stop(self, now: int) -> list[Any]:
+    def stop(self, now: Instant) -> list[Any]:
         """Nothing to drive."""
         return []

@@ -8,6 +8,7 @@ import ssl
 from itertools import islice
 from typing import Protocol
 
+from halfmoon.instant import Steady
 from halfmoon.logs import RateLimitedLog
 from halfmoon.runtime.server.certificates import Certificates
 from halfmoon.runtime.server.places import place_of
@@ -152,5 +153,5 @@ class Refusals:
         self._log.tick(self._now())
         self._log.warning(text, *arguments)
 
-    def _now(self) -> int:
-        return int(self._loop.time() * 1000)
+    def _now(self) -> Steady:
+        return Steady(int(self._loop.time() * 1000))

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from ipaddress import IPv6Network, ip_address
 
+from halfmoon.instant import Steady
 from halfmoon.logs import CountedLog
 
 PER_ADDRESS_MAX = 8_000
@@ -72,8 +73,8 @@ class Places:
         if self._log.is_counting:
             self._timer = self._loop.call_later(MINUTE_S, self._look)
 
-    def _now(self) -> int:
-        return int(self._loop.time() * 1000)
+    def _now(self) -> Steady:
+        return Steady(int(self._loop.time() * 1000))
 
 
 def place_of(remote: str) -> str:

@@ -18,6 +18,7 @@ from itertools import count
 from typing import Any, Protocol, cast
 
 from halfmoon.effects import Close, Start, Work, Write
+from halfmoon.instant import LONG_AGO, Instant
 from halfmoon.metrics import TurnTimes
 from halfmoon.ports import Core
 from halfmoon.runtime.clock import Clock
@@ -43,22 +44,13 @@ WRITE_MAX_BYTES = 64 * 1024 * 1024
 """Unsent bytes at which a connection is cut: four of the largest frames, which only pushed or pipelined answers can pile up."""
 
 TIMER_MAX_MS = 1_000
-"""Longest single sleep: so late, at most, a step of the system's clock is noticed where nobody asks for anything."""
-
-STEP_MS = 250
-"""The core is told of a step of the clock of so much, or of as much that small ones and a clock held back come to together.
-
-By less than this what lasts is cut or drawn out. Telling costs some milliseconds with 10,000 connections; a clock that is held
-back comes to it twice a second.
-"""
-
-_STEP_NS = STEP_MS * 1_000_000
+"""Longest single sleep: what waits for a date comes this much late, at most, after the clock was set past it."""
 
 STEP_LOGGED_MS = 1_000
-"""Smaller steps are not logged."""
+"""Clock steps are logged once they add up to this."""
 
 HELD_AGAIN_S = 60.0
-"""A clock that is held back comes to another step twice a second; after so long without one it was set back anew."""
+"""A clock that is held back goes on losing time; after this long without a loss it was set back anew."""
 
 TIMER_SLACK_MS = 16
 """How much later than the core wants the timer may ring. A turn that leaves it set for so soon need not ask: asking all services
@@ -128,7 +120,7 @@ class Server:
         self._works_running = 0
         self._works_done = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
-        self._timer_ms = self._due_ms = 0
+        self._timer_at = self._due_at = LONG_AGO
         self._turn_again: asyncio.TimerHandle | None = None
         self._has_ended = False
         self._ahead_ns = clock.ahead_ns
@@ -178,7 +170,7 @@ class Server:
         room = min(self.connections_max, connections_limit(allowed_descriptors()))
         self.places = Places(self._loop, room, self._connections_per_address_max)
         self._acceptor = Acceptor(self._loop, self._sockets, self._admitted, lambda: len(self._connections), self.connections_max)
-        self.core.start(self._now())
+        self.core.start(self.clock.instant())
         self.wake()
         return self.bound
 
@@ -199,7 +191,7 @@ class Server:
         if self.opening is not None:
             self.opening.close()
         deadline = self._loop.time() + within_ms / 1000
-        operations = self.core.stop(self._now())
+        operations = self.core.stop(self.clock.instant())
         self.turn()
         if operations:
             await self._drive_last(operations, deadline)
@@ -264,41 +256,29 @@ class Server:
             self.turn_is_due = True
             self._loop.call_soon(self.turn)
 
-    def _now(self) -> int:
-        """Return the time, after the core was told when the clock was set since the last."""
-        clock = self.clock
-        now = clock.now()
-        if not -_STEP_NS < clock.ahead_ns - self._ahead_ns < _STEP_NS:
-            by_ms = (clock.ahead_ns - self._ahead_ns) // 1_000_000
-            self._ahead_ns += by_ms * 1_000_000
-            self._stepped(by_ms)
-        return now
-
-    def _stepped(self, by_ms: int) -> None:
+    def _log_steps(self) -> None:
+        """Log when the system's clock was set since the last call."""
         assert self._loop is not None
-        if by_ms >= STEP_LOGGED_MS:
+        by_ms = (self.clock.ahead_ns - self._ahead_ns) // 1_000_000
+        if abs(by_ms) < STEP_LOGGED_MS:
+            return
+        self._ahead_ns = self.clock.ahead_ns
+        if by_ms > 0:
             log.warning(
                 "the system's clock was set forward by %.1f s: only what is due at a date is affected, timeouts are not",
                 by_ms / 1000,
             )
-        elif by_ms < 0:
+        else:
             previous, self._held_s = self._held_s, self._loop.time()
             if previous is None or self._held_s - previous > HELD_AGAIN_S:
                 log.warning("the system's clock was set back: the server's clock runs at half speed until it has caught up")
-        try:
-            self.core.stepped(by_ms)
-        except Exception:
-            log.exception("a step of the clock failed in the core")
-        if self._timer is not None:  # it was set for another time of day
-            self._timer.cancel()
-            self._timer = None
 
     def turn(self) -> None:
         """Have the core do what all connections brought, and carry out what it wants."""
         self.turn_is_due = False
         if self._has_ended:  # asked for by a connection that was cut at the end: the core has given back what it works with
             return
-        now = self._now()
+        now = self.clock.instant()
         began_ns = self.clock.seen_ns
         try:
             if self.core.commit(now):  # it stopped half-way, so that answers leave before more is done
@@ -323,29 +303,30 @@ class Server:
 
     def _ring(self) -> None:
         self._timer = None
-        now = self._now()
-        if now >= self._due_ms:
+        now = self.clock.instant()
+        self._log_steps()
+        if now.steady >= self._due_at:
             try:
                 self.core.tick(now)
             except Exception:
                 log.exception("a tick of the core failed")
         self._carry_out(now)
 
-    def _set_timer(self, now: int) -> None:
+    def _set_timer(self, now: Instant) -> None:
         """Keep one timer that rings when the core wants, or a little off: early is harmless and saves setting it each turn."""
-        due = self.core.due()
-        if due is None or (self._timer is not None and self._timer_ms <= due):
+        due = self.core.due(now)
+        if due is None or (self._timer is not None and self._timer_at <= due):
             return
         if self._timer is not None:
             self._timer.cancel()
         assert self._loop is not None
-        wait_ms = min(max(due - now, 0), TIMER_MAX_MS)
-        self._timer_ms, self._due_ms = now + wait_ms, due
+        wait_ms = min(max(due - now.steady, 0), TIMER_MAX_MS)
+        self._timer_at, self._due_at = now.steady + wait_ms, due
         self._timer = self._loop.call_later(wait_ms / 1000, self._ring)
 
     # ------------------------------------------------------------ effects
 
-    def _carry_out(self, now: int) -> None:
+    def _carry_out(self, now: Instant) -> None:
         connections = self._connections
         more = True
         while more:  # the end of a work may leave more; a write never does
@@ -362,7 +343,7 @@ class Server:
                         connection.close(effect.reason)  # type: ignore[union-attr]
                 else:
                     self._start(cast(Start, effect))
-        if self._timer is None or self._timer_ms - now > TIMER_SLACK_MS:
+        if self._timer is None or self._timer_at - now.steady > TIMER_SLACK_MS:
             self._set_timer(now)
 
     def _start(self, start: Start) -> None:
@@ -395,13 +376,13 @@ class Server:
             log.warning("the server ended before an operation was finished: %s", work.name)
             return
         self._finish(work, outcome)
-        self._carry_out(self._now())
+        self._carry_out(self.clock.instant())
         if not self._works_running:
             self._works_done.set()
 
     def _finish(self, work: Work[Any], outcome: Any) -> None:
         try:
-            work.done(outcome, self._now())
+            work.done(outcome, self.clock.instant())
         except Exception:
             log.exception("the end of a work failed: %s", work.name)
 
@@ -435,7 +416,7 @@ class Server:
 
     def introduce(self, peer: int, remote: str) -> None:
         """Tell the core of a new connection."""
-        self.core.connected(peer, remote, self._now())
+        self.core.connected(peer, remote, self.clock.instant())
         self.wake()
 
     def certified(self, peer: int, names: tuple[str, ...]) -> None:
@@ -453,7 +434,7 @@ class Server:
     def drop(self, peer: int, *, is_known: bool) -> None:
         """A connection is gone, of which the core may have been told."""
         if self._connections.pop(peer, None) is not None and is_known and not self._has_ended:
-            self.core.lost(peer, self._now())
+            self.core.lost(peer, self.clock.instant())
             self.wake()
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from halfmoon.effects import Work
 from halfmoon.errors import StoreNotWritable
+from halfmoon.instant import Instant
 from halfmoon.ports import Disk
 from halfmoon.store.health import Health
 from halfmoon.store.log.commit_log import CommitLog
@@ -19,7 +20,7 @@ from halfmoon.store.queues.inventory import Inventory
 from halfmoon.store.queues.missing import Queues
 from halfmoon.store.queues.reservations import Extension, Reservations
 
-OnCreated = Callable[[Exception | None, int], None]
+OnCreated = Callable[[Exception | None, Instant], None]
 """Called with None, or the reason why there is no queue, and the time."""
 
 BATCH_MAX = 64
@@ -111,7 +112,7 @@ class QueueCreation:
             to_tell += waiting
         self.has_requests = bool(self._requested)
 
-        def done(result: Any, now: int) -> None:
+        def done(result: Any, now: Instant) -> None:
             _call(to_tell, error, now)
             self._done(jobs, result, now)
 
@@ -156,7 +157,7 @@ class QueueCreation:
 
         return run
 
-    def _done(self, jobs: dict[_Key, _Job], result: Any, now: int) -> None:
+    def _done(self, jobs: dict[_Key, _Job], result: Any, now: Instant) -> None:
         self._running = {}
         forgotten, self._forgotten = self._forgotten, set()
         failed = result if isinstance(result, Exception) else None
@@ -189,6 +190,6 @@ def _make(job: _Job, log_end: int, log_file_bytes: int) -> OSError | None:
     return None
 
 
-def _call(waiting: list[OnCreated], error: Exception | None, now: int) -> None:
+def _call(waiting: list[OnCreated], error: Exception | None, now: Instant) -> None:
     for made in waiting:
         made(error, now)

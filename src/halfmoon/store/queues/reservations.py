@@ -20,6 +20,7 @@ from zlib import crc32
 
 from halfmoon.effects import Work
 from halfmoon.errors import StoreNotWritable
+from halfmoon.instant import Instant
 from halfmoon.ports import Disk
 from halfmoon.store.health import Health
 from halfmoon.store.layout import RESERVATIONS
@@ -176,7 +177,7 @@ class Reservations:
             return
         self._syncing = True
 
-        def done(result: Exception | None, now: int) -> None:
+        def done(result: Exception | None, now: Instant) -> None:
             self._syncing = False
             if isinstance(result, Exception):
                 self._health.sync_failed(result)

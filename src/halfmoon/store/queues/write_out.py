@@ -11,6 +11,7 @@ from collections.abc import Callable
 from itertools import islice
 
 from halfmoon.effects import Work
+from halfmoon.instant import LONG_AGO, Steady
 from halfmoon.store.checkpoint import CheckpointFile
 from halfmoon.store.flush import Flush
 from halfmoon.store.health import Health
@@ -44,30 +45,30 @@ class WriteOut:
         self._inventory, self._checkpoint, self._health = inventory, checkpoint, health
         self.end = self.end_ms = 0
         self.to_sync: dict[ConsumeQueue, None] = {}
-        self.due: int | None = None
+        self.due: Steady | None = None
         self._left: deque[ConsumeQueue] = deque()
         self._grown: dict[ConsumeQueue, int] = {}
         """Queues of which the inventory was not told yet how far they go, each with the end that its last sync covers."""
         self._covers = (0, 0, 0)
         self._published_bytes = 0
         """Of the entries that were published, so many have been written for sure."""
-        self._began_ms = self._rests_until = 0
+        self._began_at = self._rests_until = LONG_AGO
 
-    def begin(self, now: int) -> None:
+    def begin(self, now: Steady) -> None:
         """Begin a round, unless one is on, or the last ended a shorter while ago than it took: more entries are written at once."""
         if self.due is None and (now >= self._rests_until or self._is_crowded):
-            self._began_ms = now
+            self._began_at = now
             self._left.extend(self._visible.take_changed())
             self._covers = self._visible.end, self._visible.end_ms, self._visible.published_bytes
             self.due = now
 
-    def step(self, now: int) -> bool:
+    def step(self, now: Steady) -> bool:
         """Write out some queues; return whether that ended a round. False, too: the store has failed."""
         for _ in range(min(_QUEUES_A_STEP, len(self._left))):
             if not self._write(self._left.popleft()):
                 return False
         self.due = now if self._is_crowded else now + STEP_MS
-        self._rests_until = 2 * now - self._began_ms
+        self._rests_until = now + (now - self._began_at)
         return self._ended()
 
     @property
@@ -77,8 +78,8 @@ class WriteOut:
     def all(self) -> bool:
         """Write out every queue. False: the store has failed."""
         for _ in range(2):  # what is left of a round, then what came since it began
-            self._rests_until = 0
-            self.begin(0)
+            self._rests_until = LONG_AGO
+            self.begin(LONG_AGO)
             while self._left:
                 if not self._write(self._left.popleft()):
                     return False
@@ -105,11 +106,6 @@ class WriteOut:
                 self._inventory.note_durable(queue, end, self._log.end)
             self._grown.pop(queue, None)
         synced()
-
-    def stepped(self, by_ms: int) -> None:
-        """The clock was set."""
-        self.due = None if self.due is None else self.due + by_ms
-        self._began_ms, self._rests_until = self._began_ms + by_ms, self._rests_until + by_ms
 
     def forget(self, topic: str) -> None:
         """A topic was deleted: nothing of it is written any more."""

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable
 
 from halfmoon.effects import Work
+from halfmoon.instant import Instant
 from halfmoon.ports import Disk, File
 from halfmoon.store.layout import CHECKS, REDO_LOG, STATE_TABLE, TRANSACTION, file_offset
 from halfmoon.store.settings import StoreSettings
@@ -140,5 +141,5 @@ class TransactionFiles:
         self.watermark.close()
 
 
-def _forget_result(result: Exception | None, now: int) -> None:
+def _forget_result(result: Exception | None, now: Instant) -> None:
     """A file that could not be removed is found again at the next start."""

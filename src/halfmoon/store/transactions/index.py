@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 from halfmoon.effects import Work
 from halfmoon.errors import StoreNotWritable
 from halfmoon.hot import prepared_rows
+from halfmoon.instant import LONG_AGO, Instant, Steady
 from halfmoon.ports import Disk
 from halfmoon.store.health import untried
 from halfmoon.store.layout import HALF_TOPIC, UNIT_BYTES
@@ -53,7 +54,7 @@ class TransactionIndex:
         self._syncing = self._closed = False
         self._frozen = False
         """A sync failed: the watermark stays where it is, and the next start reads the log from there."""
-        self._due = self._tried_position = 0
+        self._due, self._tried_position = LONG_AGO, 0
         self.pin = store.maintenance.pin("transactions", self._undecided_from)
         self.room = 0
         """So many half messages and decisions can be entered before `make_room` must be asked for more."""
@@ -67,7 +68,7 @@ class TransactionIndex:
         """Checks that could not be written down."""
 
     @classmethod
-    def open(cls, disk: Disk, store: Store, settings: StoreSettings, *, settled_below: int, now: int) -> TransactionIndex:
+    def open(cls, disk: Disk, store: Store, settings: StoreSettings, *, settled_below: int, now: Steady) -> TransactionIndex:
         """Read the files, or rebuild them from the log, and bring them up to its end. Waits for the disk.
 
         ``settled_below``: in a directory that never had this index, or whose log grew after the index was closed cleanly, another
@@ -249,18 +250,14 @@ class TransactionIndex:
 
     # ------------------------------------------------------------ upkeep
 
-    def due(self) -> int | None:
+    def due(self) -> Steady | None:
         """When `tick` wants to be called, ms since the epoch; None: nothing is to be done."""
         if self._closed or self._frozen or self.failure is not None:
             return None
         wanted = self._files.dirty or self._reached is not None or self._position > self._tried_position
         return self._due if wanted else None
 
-    def stepped(self, by_ms: int) -> None:
-        """The clock was set: the next sync comes when it would have."""
-        self._due += by_ms
-
-    def tick(self, now: int) -> None:
+    def tick(self, now: Steady) -> None:
         """Do what time asks for: a sync, a watermark, files that go."""
         if self._closed or self._frozen or self.failure is not None:
             return
@@ -277,14 +274,14 @@ class TransactionIndex:
         taken, self._work = self._work, []
         return taken
 
-    def stop(self, now: int) -> None:
+    def stop(self, now: Instant) -> None:
         """Begin to stop: the last sync comes out of `work`."""
         if self._closed or self._frozen or self.failure is not None:
             return
         self._write_reached_watermark()
         self._start_sync()
 
-    def close(self, now: int) -> None:
+    def close(self, now: Instant) -> None:
         """Write the last watermark, when the log is durable, and let go of the files. Waits for the disk.
 
         To be called once the works of `Store.stop` are done.
@@ -340,7 +337,7 @@ class TransactionIndex:
             sync()
             watermark.sync()
 
-        def done(result: Exception | None, now: int) -> None:
+        def done(result: Exception | None, now: Instant) -> None:
             self._syncing = False
             if untried(result):
                 files.put_back()
