@@ -287,6 +287,7 @@ class World:
         with self.lock:
             if part == "broker":
                 self.cluster.restart(self.cluster.brokers[0])
+                self.cluster.client.kill()  # what a test looks at is asked on a new connection: the old one may be half open
             elif part == "name server":
                 self.cluster.start_nameserver(self.cluster.nameservers[0])
             else:
