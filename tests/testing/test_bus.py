@@ -403,3 +403,18 @@ def test_a_bus_has_room_for_so_many_messages(monkeypatch: pytest.MonkeyPatch):
 
     with pytest.raises(SystemBusy, match="clear"):
         transport.send(message(3), attempt=1, timeout_ms=1)
+
+
+@pytest.mark.mission("002-16")
+def test_what_was_published_while_nobody_was_online_is_skipped_in_a_topic_that_says_so():
+    bus = MemoryBus()
+    transport, got = member(bus), []
+    for numbers in ((1, 2), (3, 4)):
+        transport.send(message(numbers[0]), attempt=1, timeout_ms=1)
+        reader = Reader(bus, from_end=["TP_ORDER"])
+        transport.send(message(numbers[1]), attempt=1, timeout_ms=1)
+        bus.deliver()
+        reader.leave()
+        got += [one[0] for one in reader.got]
+
+    assert got == ["2", "4"]
