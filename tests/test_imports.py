@@ -53,6 +53,7 @@ LAYERS = {
     "halfmoon.client.settings": "client.core",  # plain values, at the place where users look for them
     "halfmoon.runtime": "runtime",
     "halfmoon.events": "events",
+    "halfmoon.events.testing": "testing",  # the bus, where users look for it
     "halfmoon.spark": "spark",
     "halfmoon.console": "console",
     "halfmoon.cli": "cli",
@@ -122,6 +123,7 @@ LAZY = {
     ("halfmoon.hot", "halfmoon_native"): "it may be missing, and is not looked for where it is not wanted",
     ("halfmoon.testing.plugin", "halfmoon.testing.local"): "every pytest run loads the plugin; the servers only when asked for",
     ("halfmoon.testing.plugin", "halfmoon.events.testing"): "as the servers",
+    ("halfmoon.testing.plugin", "halfmoon.testing.world"): "as the servers",
     (
         "halfmoon.cli.outbox.commands",
         "halfmoon.cli.outbox.database",

@@ -75,9 +75,9 @@ class Producer:
         self._broker_names = {broker.address: broker.name for broker in cluster.brokers}
         self.database: Database = plan.ledger.databases.setdefault(group, Database())
         self._number = 0
+        values: dict[str, Any] = CLIENT | ({"retries_max": 0, "send_timeout_ms": 300} if REPEATED in plan.fates else {})
         self.client = SimTransactionProducer(
-            cluster, name, self, clock=lambda: plan.clock() + self.clock_ahead_ms, group=group,
-            **CLIENT | ({"retries_max": 0, "send_timeout_ms": 300} if REPEATED in plan.fates else {}),
+            cluster, name, self, clock=lambda: plan.clock() + self.clock_ahead_ms, group=group, **values
         )  # fmt: skip
         self._core = self.client.transactions
         self._begun_ms = plan.clock()

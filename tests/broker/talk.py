@@ -9,16 +9,15 @@ from typing import Any
 from halfmoon.broker.broker import Broker
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.columns.signing import Signer
-from halfmoon.effects import Close, Work, Write
+from halfmoon.effects import Work
 from halfmoon.errors import StoreNotWritable
-from halfmoon.instant import instant
 from halfmoon.model import ConsumeType, MessageModel, subscription
 from halfmoon.runtime.files.disk import RealDisk
 from halfmoon.store.settings import StoreSettings
+from halfmoon.testing.bench import Bench
 from halfmoon.wire.bodies import ConsumeFromWhere, ConsumerData, HeartbeatData, ProducerData, SubscriptionData, to_json
 from halfmoon.wire.codes import JSON
-from halfmoon.wire.command import Command, decode, encode, request_command
-from halfmoon.wire.frame import Inbox
+from halfmoon.wire.command import encode, request_command
 from halfmoon.wire.headers.client import HeartBeat
 from halfmoon.wire.headers.pull import PullMessage
 from halfmoon.wire.headers.send import SendMessageV2
@@ -29,93 +28,31 @@ OF_THE_BROKER = {"CLUSTER": "DefaultCluster", "MSG_REGION": "DefaultRegion", "TR
 SMALL = {"commit_log_file_bytes": 256 * 1024, "queue_file_bytes": 2000, "hash_slots": 1000, "index_entries_max": 4000}
 
 
-class Talk:
-    """One broker and what its peers were sent."""
+class Talk(Bench):
+    """One broker and what its peers were sent. ``held_queues`` keeps the works that create queues, as ``held_back`` all others."""
 
     def __init__(self, root, *, store=None, disk=None, **settings):
-        self.root, self.now, self.ahead_ms = root, START_MS, 0
+        super().__init__(START_MS)
+        self.root = root
         self.settings = BrokerSettings(**settings)
         self.store_settings = StoreSettings(**{**SMALL, **(store or {})})
         self.disk = disk or RealDisk(str(root))
-        self.held_back: list[Work] | None = None  # a list: works are kept in it instead of being run, but queues are made
-        self.held_queues: list[Work] | None = None  # a list: the works that create queues are kept in it, and all others are run
+        self.held_queues: list[Work] | None = None
         self.open()
 
-    @property
-    def instant(self):
-        """The date ``now``, and a steady time that begins at 0 and that `set_clock` does not move."""
-        return instant(self.now, self.now - START_MS - self.ahead_ms)
-
-    def set_clock(self, by_ms):
-        """Set the clock of the broker's machine."""
-        self.now, self.ahead_ms = self.now + by_ms, self.ahead_ms + by_ms
-
     def open(self):
-        self.broker = Broker(self.settings, self.store_settings, self.disk, Random(1), self.instant)
-        self.inboxes: dict[int, Inbox] = {}
-        self.received: dict[int, list[Command]] = {}
-        self.closed: dict[int, str] = {}
         self.opaque = 0
-        self.broker.start(self.instant)
-        self.run_effects()
+        self.broker = Broker(self.settings, self.store_settings, self.disk, Random(1), self.instant)
+        self.begin(self.broker)
 
     def restart(self):
         """Stop cleanly and open the directory again."""
-        self.broker.stop(self.instant)
-        self.run_effects()
+        self.stop()
         self.broker.close(self.instant)
         self.open()
 
-    def connect(self, peer, remote=None):
-        self.broker.connected(peer, remote or f"10.0.0.{peer}:5000", self.instant)
-        self.inboxes[peer], self.received[peer] = Inbox(), []
-        return peer
-
-    def feed(self, peer, data):
-        if peer not in self.inboxes:
-            self.connect(peer)
-        self.broker.feed(peer, data)
-
-    def turn(self):
-        while self.broker.commit(self.instant):
-            self.run_effects()
-        self.run_effects()
-
-    def wait(self, ms):
-        """Let time pass, with every tick that the broker asks for."""
-        until = self.now + ms
-        while (due := self.broker.due(self.instant)) is not None and self.now + (wait_ms := due - self.instant.steady) <= until:
-            self.now += max(0, wait_ms)
-            self.broker.tick(self.instant)
-            self.run_effects()
-        self.now = until
-
-    def lose(self, peer):
-        self.broker.lost(peer, self.instant)
-        self.run_effects()
-
-    def run_effects(self):
-        while effects := self.broker.effects():
-            for effect in effects:
-                if isinstance(effect, Write):
-                    self.inboxes[effect.peer].feed(b"".join(bytes(chunk) for chunk in effect.chunks))
-                    for serialization, header, body in self.inboxes[effect.peer].frames():
-                        self.received[effect.peer].append(decode(header, bytes(body), serialization))
-                elif isinstance(effect, Close):
-                    self.closed[effect.peer] = effect.reason
-                elif isinstance(effect, Work):
-                    held = self.held_queues if effect.name == "create queues" else self.held_back
-                    if held is not None:
-                        held.append(effect)
-                    else:
-                        self.run_work(effect)
-
-    def run_work(self, work):
-        try:
-            result = work.run()
-        except Exception as exc:
-            result = exc
-        work.done(result, self.instant)
+    def held(self, work):
+        return self.held_queues if work.name == "create queues" else self.held_back
 
     def release(self):
         """Run the works that were held back."""

@@ -246,9 +246,21 @@ def test_functions_of_a_group_that_ask_for_different_retries_are_refused():
         Consumers(first, second)
 
 
-def test_a_bus_in_memory_refuses_a_group_that_wants_order(halfmoon_events: MemoryBus):
-    with pytest.raises(UsageError, match="test it with halfmoon_broker"):
-        Consumers(Handler(group="S_mail", topic="TP", code="A", function=print, ordered=True), bus=halfmoon_events)
+def test_a_group_that_wants_order_waits_for_an_event_that_fails(halfmoon_events: MemoryBus):
+    got, bus = [], halfmoon_events
+
+    def mail(event: Any) -> None:
+        got.append(event.payload)
+        if len(got) == 1:
+            raise ConnectionError("no mail server")
+
+    handler = Handler(group="S_mail", topic="TP", code="A", function=mail, ordered=True)
+    with Publisher("P_shop", transport=bus) as shop, Consumers(handler, bus=bus):
+        for number in (1, 2):
+            shop.publish("TP", "A", number, key="order-1")
+        bus.advance(60)
+
+    assert got == [1, 1, 2]
 
 
 def test_an_event_comes_again_as_often_as_its_function_says(halfmoon_events: MemoryBus):

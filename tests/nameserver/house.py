@@ -6,15 +6,14 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from halfmoon.effects import Close, Work, Write
+from halfmoon.effects import Work
 from halfmoon.errors import StoreLocked
-from halfmoon.instant import Instant, instant
 from halfmoon.nameserver.nameserver import NameServer
 from halfmoon.nameserver.settings import NameServerSettings
+from halfmoon.testing.bench import Bench
 from halfmoon.wire.bodies import RegisterBrokerBody, TopicConfig, TopicConfigTable, encode_register_body
 from halfmoon.wire.bodies.topics import DataVersion
-from halfmoon.wire.command import Command, decode, encode
-from halfmoon.wire.frame import Inbox
+from halfmoon.wire.command import Command, encode
 
 START = 1_700_000_000_000
 
@@ -47,67 +46,47 @@ class MemoryDisk:
         self.files[path] = data
 
 
-class House:
+class House(Bench):
     """A name server, its connections and its clock."""
 
     def __init__(self, disk: MemoryDisk | None = None, **settings: Any) -> None:
-        self.now, self.ahead_ms = START, 0
-        self.core = NameServer(NameServerSettings(**settings), disk, now=self.instant)  # type: ignore[arg-type]
-        self.core.start(self.instant)
-        self.inboxes: dict[int, Inbox] = {}
-        self.replies: dict[int, list[Command]] = {}
-        self.closed: dict[int, str] = {}
+        super().__init__(START)
         self.works: list[Work[Any]] = []
+        self.begin(NameServer(NameServerSettings(**settings), disk, now=self.instant))  # type: ignore[arg-type]
 
-    @property
-    def instant(self) -> Instant:
-        """The date ``now``, and a steady time that begins at 0 and that `set_clock` does not move."""
-        return instant(self.now, self.now - START - self.ahead_ms)
+    def connect(self, peer: int = 0, remote: str | None = None) -> int:
+        peer = peer or len(self.inboxes) + 1
+        return super().connect(peer, remote or f"192.0.2.1:{10_000 + peer}")
 
-    def set_clock(self, by_ms: int) -> None:
-        """Set the clock of the name server's machine."""
-        self.now, self.ahead_ms = self.now + by_ms, self.ahead_ms + by_ms
+    def held(self, work: Work[Any]) -> list[Work[Any]]:
+        return self.works
 
-    def connect(self) -> int:
-        peer = len(self.inboxes) + 1
-        self.inboxes[peer], self.replies[peer] = Inbox(), []
-        self.core.connected(peer, f"192.0.2.1:{10_000 + peer}", self.instant)
-        return peer
-
-    def feed(self, peer: int, *pieces: bytes) -> None:
-        for piece in pieces:
-            self.core.feed(peer, piece)
-        self.core.commit(self.instant)
+    def run_effects(self) -> None:
         self.carry_out()
 
     def carry_out(self, *, work: bool = True) -> None:
-        while effects := self.core.effects():
-            for effect in effects:
-                if isinstance(effect, Write):
-                    self.inboxes[effect.peer].feed(b"".join(effect.chunks))
-                elif isinstance(effect, Close):
-                    self.closed[effect.peer] = effect.reason
-                elif isinstance(effect, Work):
-                    self.works.append(effect)
-            while work and self.works:
-                self.work()
+        super().run_effects()
+        while work and self.works:
+            self.work()
+            super().run_effects()
 
     def work(self) -> None:
-        work = self.works.pop(0)
-        try:
-            outcome = work.run()
-        except Exception as exc:
-            outcome = exc
-        work.done(outcome, self.instant)
+        self.run_work(self.works.pop(0))
+
+    def send(self, peer: int, *pieces: bytes) -> None:
+        for piece in pieces:
+            self.feed(peer, piece)
+        self.turn()
 
     def taken(self, peer: int) -> list[Command]:
-        return [decode(frame.header, frame.body, frame.serialization) for frame in self.inboxes[peer].frames()]
+        taken, self.received[peer] = self.received[peer], []
+        return taken
 
     def ask(
         self, code: int, fields: dict[str, str] | None = None, body: bytes = b"", *, peer: int = 0, version: int = 409, **more: Any
     ) -> Command:
         peer = peer or self.connect()
-        self.feed(peer, encode(Command(code=code, opaque=77, fields=fields or {}, body=body, version=version, **more)))
+        self.send(peer, encode(Command(code=code, opaque=77, fields=fields or {}, body=body, version=version, **more)))
         (reply,) = self.taken(peer)
         assert (reply.opaque, reply.is_response) == (77, True)
         return reply
@@ -118,18 +97,6 @@ class House:
     def route(self, topic: str = "t") -> Any:
         reply = self.ask(105, {"topic": topic})
         return json.loads(bytes(reply.body)) if reply.code == 0 else reply.code
-
-    def stop(self) -> None:
-        assert self.core.stop(self.instant) == []
-        self.carry_out()
-
-    def passes(self, ms: int) -> None:
-        end = self.now + ms
-        while (due := self.core.due(self.instant)) is not None and self.now + (wait_ms := due - self.instant.steady) <= end:
-            self.now += max(0, wait_ms)
-            self.core.tick(self.instant)
-            self.carry_out()
-        self.now = end
 
 
 def register_fields(name: str = "broker-a", broker_id: int = 0, **more: str) -> dict[str, str]:

@@ -125,7 +125,7 @@ def test_the_worked_example_of_a_deflated_registration_is_understood() -> None:
 def test_registrations_recorded_from_apache_brokers_are_understood(path: Path) -> None:
     house = House()
     peer = house.connect()
-    house.feed(peer, path.read_bytes())
+    house.send(peer, path.read_bytes())
     (reply,) = house.taken(peer)
     assert (reply.code, bytes(reply.body)) == (0, b'{"table":{}}')
     queues = house.route("SCHEDULE_TOPIC_XXXX")["queueDatas"][0]
@@ -197,7 +197,7 @@ def test_a_broker_asks_for_the_version_and_counts_as_heard_when_nothing_changed(
     peer = house.connect()
     house.register(peer=peer)
     for ms in (50_000, 50_000, 50_000, 50_000):
-        house.passes(ms)
+        house.wait(ms)
         reply = house.ask(322, fields, same, peer=peer)
         assert (reply.fields, bytes(reply.body)) == ({"changed": "false"}, same)
     assert house.ask(322, fields, other, peer=peer).fields == {"changed": "true"}
@@ -326,7 +326,7 @@ def test_routes_may_wait_until_brokers_had_time_to_register() -> None:
     house.register()
     early = house.ask(105, {"topic": "t"})
     assert (early.code, early.remark) == (1, "name server not ready")
-    house.passes(45_000)
+    house.wait(45_000)
     assert house.route() != 1
 
 

@@ -24,9 +24,9 @@ def test_a_silent_broker_is_forgotten_at_the_first_look_after_120_seconds_and_it
     house = House()
     peer = house.connect()
     house.register(peer=peer)
-    house.passes(119_000)
+    house.wait(119_000)
     assert house.route() != 17
-    house.passes(12_000)
+    house.wait(12_000)
     assert house.route() == 17
     assert peer in house.closed
 
@@ -37,12 +37,12 @@ def test_a_clock_that_is_set_makes_no_broker_and_no_connection_silent_and_keeps_
     peer = house.connect()
     house.register(peer=peer)
     idle = house.connect()
-    house.passes(60_000)
+    house.wait(60_000)
     house.set_clock(by_ms)
-    house.passes(59_000)
+    house.wait(59_000)
     assert house.route() != 17
     assert house.closed == {}
-    house.passes(40_000)
+    house.wait(40_000)
     assert house.route() == 17
     assert {peer, idle} <= house.closed.keys()
 
@@ -51,11 +51,11 @@ def test_a_clock_that_is_set_makes_no_broker_and_no_connection_silent_and_keeps_
 def test_a_clock_that_is_set_neither_ends_nor_draws_out_the_wait_for_brokers_after_a_start(by_ms: int) -> None:
     house = House(need_wait_for_service=True, wait_for_service_seconds=45)
     house.register()
-    house.passes(20_000)
+    house.wait(20_000)
     house.set_clock(by_ms)
-    house.passes(20_000)
+    house.wait(20_000)
     before = house.route()
-    house.passes(6_000)
+    house.wait(6_000)
     assert before != house.route()
 
 
@@ -63,7 +63,7 @@ def test_a_broker_names_its_own_time_to_live() -> None:
     house = House(scan_ms=1000)
     peer = house.connect()
     house.register(peer=peer, fields={"heartbeatTimeoutMillis": "3000"})
-    house.passes(6_000)
+    house.wait(6_000)
     assert house.route() == 17
 
 
@@ -73,7 +73,7 @@ def test_a_heartbeat_keeps_a_broker() -> None:
     house.register(peer=peer, fields={"heartbeatTimeoutMillis": "3000"})
     who = register_fields()
     for _ in range(5):
-        house.passes(2_000)
+        house.wait(2_000)
         assert house.ask(904, {name: who[name] for name in ("brokerName", "brokerAddr", "clusterName")}, peer=peer).code == 0
     assert house.route() != 17
 
@@ -102,7 +102,7 @@ def test_an_idle_connection_is_closed_and_a_registering_one_is_not() -> None:
     idle, broker = house.connect(), house.connect()
     for _ in range(6):
         house.register(peer=broker)
-        house.passes(30_000)
+        house.wait(30_000)
     assert idle in house.closed
     assert broker not in house.closed
 
@@ -229,8 +229,8 @@ def test_a_body_that_is_no_registration_is_refused_and_the_connection_goes_on(bo
 def test_a_oneway_request_works_and_is_never_answered() -> None:
     house = House()
     peer = house.connect()
-    house.feed(peer, encode(Command(code=103, flag=2, fields=register_fields(), body=register_body())))
-    house.feed(peer, encode(Command(code=9999, flag=2)), encode(Command(code=105, flag=2)))
+    house.send(peer, encode(Command(code=103, flag=2, fields=register_fields(), body=register_body())))
+    house.send(peer, encode(Command(code=9999, flag=2)), encode(Command(code=105, flag=2)))
     assert house.taken(peer) == []
     assert house.route() != 17
 
@@ -238,7 +238,7 @@ def test_a_oneway_request_works_and_is_never_answered() -> None:
 def test_a_response_that_nobody_asked_for_is_ignored() -> None:
     house = House()
     peer = house.connect()
-    house.feed(peer, encode(Command(code=0, flag=1)))
+    house.send(peer, encode(Command(code=0, flag=1)))
     assert (house.taken(peer), house.closed) == ([], {})
 
 
@@ -255,7 +255,7 @@ def test_a_response_that_nobody_asked_for_is_ignored() -> None:
 def test_bytes_that_are_no_frame_close_their_connection_and_no_other(data: bytes) -> None:
     house = House()
     bad, good = house.connect(), house.connect()
-    house.feed(bad, encode(Command(code=106)) + data)
+    house.send(bad, encode(Command(code=106)) + data)
     assert len(house.taken(bad)) == 1
     assert list(house.closed) == [bad]
     assert house.ask(106, peer=good).code == 0
@@ -271,7 +271,7 @@ def test_requests_cut_at_any_bytes_are_answered_the_same(cuts: list[int]) -> Non
     )
     places = sorted({0, len(stream), *(cut % len(stream) for cut in cuts)})
     for begin, end in pairwise(places):
-        house.feed(peer, stream[begin:end])
+        house.send(peer, stream[begin:end])
     assert [(reply.opaque, reply.code) for reply in house.taken(peer)] == [(1, 0), (2, 0), (3, 3)]
 
 
@@ -279,8 +279,8 @@ def test_requests_cut_at_any_bytes_are_answered_the_same(cuts: list[int]) -> Non
 def test_any_bytes_leave_the_name_server_in_order(data: bytes) -> None:
     house = House()
     peer = house.connect()
-    house.feed(peer, pack(">iI", 4 + len(data), len(data)) + data)
-    house.feed(peer, data)
+    house.send(peer, pack(">iI", 4 + len(data), len(data)) + data)
+    house.send(peer, data)
     assert house.ask(106).code == 0
 
 

@@ -5,7 +5,7 @@ What `halfmoon.client.aio` does around the cores is done here in the same way; n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from inspect import isgenerator
 from typing import Any, Generic, TypeVar
 
@@ -16,11 +16,11 @@ from halfmoon.client.core.consume.push_consumer import PushConsumerCore
 from halfmoon.client.core.instance import Instance
 from halfmoon.client.core.produce.send import Sender
 from halfmoon.client.core.produce.transaction import Transactions
-from halfmoon.client.core.produce.transaction_check import TransactionListener
+from halfmoon.client.core.produce.transaction_check import CheckFunction, TransactionListener
 from halfmoon.client.settings import ClientSettings, ProducerSettings, PullSettings, PushSettings, TransactionSettings
 from halfmoon.effects import Op
 from halfmoon.model import Message, MessageQueue, SendResult
-from halfmoon.testing.cluster import Cluster
+from halfmoon.testing.cluster import Cluster, client_host
 from halfmoon.testing.driver import Answer, Driver, Task
 from halfmoon.wire.command import Command
 from halfmoon.wire.ids import UniqueIds, pack_ip
@@ -32,7 +32,7 @@ class SimClient:
     def __init__(self, cluster: Cluster, settings: ClientSettings, name: str, *, clock: Callable[[], int] | None = None) -> None:
         self.name = name
         self.instance = Instance(settings, f"{name}@1", cluster.timeline.split(f"client {name}"))
-        self.ids = UniqueIds(pack_ip(f"10.0.2.{len(cluster.client_hosts) + 1}"), 1, cluster.timeline.split(f"ids {name}"))
+        self.ids = UniqueIds(pack_ip(client_host(len(cluster.client_hosts) + 1)), 1, cluster.timeline.split(f"ids {name}"))
         self.driver: Driver = cluster.driver(
             name, handler=self._asked, opened=self.instance.connected, lost=self.instance.disconnected, clock=clock
         )
@@ -85,6 +85,7 @@ class SimTransactionProducer(SimClient):
         name: str,
         listener: TransactionListener | None,
         *,
+        check: CheckFunction | None = None,
         clock: Callable[[], int] | None = None,
         **values: Any,
     ) -> None:
@@ -93,7 +94,7 @@ class SimTransactionProducer(SimClient):
         self._network = cluster.network
         self.sender = Sender(settings, self.instance.routes, self.ids)
         self.instance.producer_group = self.sender.group
-        self.transactions = Transactions(settings, self.sender, self.instance, listener)
+        self.transactions = Transactions(settings, self.sender, self.instance, listener, check)
         self.sender.running = True
         self.start_all((*self.instance.background_work(), self.transactions.meet_brokers()))
 
@@ -109,10 +110,11 @@ C = TypeVar("C", PushConsumerCore, PullConsumerCore)
 class SimConsumer(SimClient, Generic[C]):
     """A consumer in virtual time that begins at once; ``core`` has its operations."""
 
-    def begin(self, core: C, topic: str, expression: str, now: int) -> None:
+    def begin(self, core: C, subscriptions: Mapping[str, str], now: int) -> None:
         """Subscribe a core, and start it with what runs beside it."""
         self.core: C = core
-        core.subscribe(topic, expression, version=now)
+        for topic, expression in subscriptions.items():
+            core.subscribe(topic, expression, version=now)
         self.started = self.driver.start(core.start(), f"{self.name} starts")
         self.started.then(lambda: self.start_all(core.background_work() if self.started.error is None else ()))
 
@@ -125,10 +127,14 @@ MakeOffsets = Callable[..., RemoteOffsets | LocalOffsets]
 
 
 class SimPushConsumer(SimConsumer[PushConsumerCore]):
-    """A push consumer in virtual time. ``listener(messages)`` is called as the messages come. ``values`` are `PushSettings`."""
+    """A push consumer in virtual time, of one topic or of several with an expression each.
+
+    ``listener(messages)`` is called as the messages come. ``values`` are `PushSettings`.
+    """
 
     def __init__(
-        self, cluster: Cluster, topic: str, listener: Callable[..., Any], *, expression: str = "*", name: str = "consumer",
+        self, cluster: Cluster, topic: str | Mapping[str, str], listener: Callable[..., Any], *, expression: str = "*",
+        name: str = "consumer",
         make_offsets: MakeOffsets = RemoteOffsets, clock: Callable[[], int] | None = None, **values: Any,
     ) -> None:  # fmt: skip
         settings = PushSettings(**{"group": "C_test", "nameserver": nameservers(cluster), **values})
@@ -136,7 +142,7 @@ class SimPushConsumer(SimConsumer[PushConsumerCore]):
         offsets = make_offsets(self.instance.wire(settings.group), self.instance.routes, settings.request_timeout_ms)
         core = push_core(settings, self.instance, offsets, self.ids)
         core.on_message(listener)
-        self.begin(core, topic, expression, cluster.timeline.now)
+        self.begin(core, {topic: expression} if isinstance(topic, str) else topic, cluster.timeline.now)
 
     def assignment(self) -> list[MessageQueue]:
         """Return the queues that are this consumer's now, sorted."""
@@ -153,7 +159,7 @@ class SimPullConsumer(SimConsumer[PullConsumerCore]):
         settings = PullSettings(**{"group": "C_test", "nameserver": nameservers(cluster), **values})
         super().__init__(cluster, settings, name)
         offsets = make_offsets(self.instance.wire(settings.group), self.instance.routes, settings.request_timeout_ms)
-        self.begin(make_core(settings, self.instance, offsets), topic, expression, cluster.timeline.now)
+        self.begin(make_core(settings, self.instance, offsets), {topic: expression}, cluster.timeline.now)
 
 
 def nameservers(cluster: Cluster) -> str:

@@ -21,11 +21,11 @@ from halfmoon.nameserver.settings import NameServerSettings
 from halfmoon.ports import Core, Disk
 from halfmoon.store.settings import ASYNC_FLUSH, SYNC_FLUSH, StoreSettings
 from halfmoon.testing.disk import SimDisk, Stopped
-from halfmoon.testing.driver import Calls, Driver, Handler, Task
+from halfmoon.testing.driver import Calls, Driver, Handler, Loss, Task
 from halfmoon.testing.host import CoreHost
-from halfmoon.testing.network import Network
+from halfmoon.testing.network import DELAY_US, Network
 from halfmoon.testing.requests import messages_of, pull_request, send_request
-from halfmoon.testing.timeline import Timeline
+from halfmoon.testing.timeline import START_MS, Timeline
 from halfmoon.wire.codes import JSON
 from halfmoon.wire.command import Command
 from halfmoon.wire.headers.send import SendMessageReply
@@ -72,7 +72,8 @@ class Cluster:
     """Name servers, brokers and one client, in one world.
 
     ``flush`` is ``sync`` or ``async``. ``make_broker`` builds a broker's core and ``wrap_disk`` what it gets for a disk: both are
-    for planting faults. ``store`` and ``broker`` override settings.
+    for planting faults. ``store`` and ``broker`` override settings. ``work_us`` is what a sync takes, ``delay_us`` what a piece of
+    bytes takes, at least and at most. ``losses`` are requests of clients that will be lost.
     """
 
     def __init__(
@@ -87,9 +88,12 @@ class Cluster:
         make_broker: Callable[..., Core] = Broker,
         wrap_disk: Callable[[SimDisk], Disk] = lambda disk: disk,
         work_us: tuple[int, int] = WORK_US,
+        start_ms: int = START_MS,
+        delay_us: tuple[int, int] = DELAY_US,
     ) -> None:
-        self.timeline = Timeline(seed)
-        self.network = Network(self.timeline)
+        self.timeline = Timeline(seed, start_ms=start_ms)
+        self.network = Network(self.timeline, delay_us=delay_us)
+        self.losses: list[Loss] = []
         self.flush, self.work_us = flush, work_us
         self._make_broker, self._wrap_disk = make_broker, wrap_disk
         self._store_settings = StoreSettings(
@@ -202,9 +206,12 @@ class Cluster:
         ``handler`` is given requests of brokers, ``opened`` and ``lost`` addresses. ``clock`` is that machine's, in ms; None: the
         world's.
         """
-        host = f"10.0.2.{len(self.client_hosts) + 1}"
+        host = client_host(len(self.client_hosts) + 1)
         self.client_hosts.append(host)
-        calls = Calls(self.timeline, self.network, host, handler=handler, opened=opened, lost=lost, serialization=serialization)
+        calls = Calls(
+            self.timeline, self.network, host, handler=handler, opened=opened, lost=lost, serialization=serialization,
+            losses=self.losses,
+        )  # fmt: skip
         return Driver(self.timeline, calls, clock or (lambda: self.timeline.now), name)
 
     def call(self, request: Any, body: bytes = b"", *, broker: int = 0, timeout_ms: int = 30_000) -> Task[Any]:
@@ -247,6 +254,11 @@ class Cluster:
         """Pull once; the result is the messages (none when there is nothing), or raises `BrokerError` or `NetworkError`."""
         request = pull_request(group, topic, queue_id, offset, count=count, wait_ms=wait_ms, expression=expression)
         return self.client.start(_pull(self.brokers[broker].address, request, wait_ms + 10_000), f"pull {topic}")
+
+
+def client_host(number: int) -> str:
+    """Return the name of a client's machine: an IPv4 address of its own, for 60,000 machines."""
+    return f"10.0.{2 + number // 256}.{number % 256}"
 
 
 def _call(address: str, request: Any, body: bytes, timeout_ms: int) -> Op[Command]:

@@ -8,8 +8,10 @@ descriptor left; stop in the middle of a copy. Never touches a real file.
 from __future__ import annotations
 
 import errno
+import mmap
 from collections.abc import Sequence
 from random import Random
+from typing import Any
 
 from halfmoon.errors import StoreLocked
 from halfmoon.ports import Buffer, DiskUsage, File
@@ -17,23 +19,32 @@ from halfmoon.store.layout import LOCK, RESTORED
 
 PAGE_BYTES = 4096
 
+LAZY_BYTES = 1024 * 1024
+"""Files from this size on take memory only for the pages that were written: many of them may be there at one time."""
+
 
 class Stopped(BaseException):
     """The process was stopped in the middle of a write. Not an `Exception`: nothing in the process may go on."""
 
 
+def zeros(size: int) -> Any:
+    """Return memory of zeros: a bytearray, or what can be used as one."""
+    return bytearray(size) if size < LAZY_BYTES else mmap.mmap(-1, size)
+
+
 class SimFile:
     """A file of fixed size: what the page cache holds, what the device holds, and which pages differ."""
 
-    def __init__(self, disk: SimDisk, path: str, data: bytearray, durable: bytearray, dirty: set[int]) -> None:
+    def __init__(
+        self, disk: SimDisk, path: str, data: bytearray, durable: bytearray, dirty: set[int], *, empty: bool = False
+    ) -> None:
         self.path, self.size = path, len(data)
         self.data, self.durable, self.dirty = data, durable, dirty
         self.modified_ms = disk.now_ms
         self.given_back = False
         self._disk = disk
-        self._touched = {
-            page for page in range(-(-len(data) // PAGE_BYTES)) if any(data[page * PAGE_BYTES : (page + 1) * PAGE_BYTES])
-        }
+        pages = () if empty else range(0, len(data), PAGE_BYTES)
+        self._touched = {at // PAGE_BYTES for at in pages if data[at : at + PAGE_BYTES].strip(b"\0")}
         self._boot = disk.boots
 
     def write(self, at: int, data: Buffer) -> None:
@@ -273,7 +284,7 @@ class SimDisk:
         self.open_one(path)
         if self.full:
             raise OSError(errno.ENOSPC, "no space left on device", path)
-        self._files[path] = file = SimFile(self, path, bytearray(size), bytearray(size), set())
+        self._files[path] = file = SimFile(self, path, zeros(size), zeros(size), set(), empty=True)
         self._make_directories(path)
         return file
 
@@ -317,7 +328,7 @@ class SimDisk:
         """Make a file longer."""
         file = self.open(path)
         more = bytes(size - file.size)
-        file.data, file.durable, file.size = file.data + more, file.durable + more, size
+        file.data, file.durable, file.size = bytearray(file.data) + more, bytearray(file.durable) + more, size
 
     def modified_ms(self, path: str) -> int:
         """When the file was last changed."""

@@ -26,6 +26,9 @@ Handler = Callable[[str, Command, Answer], None]
 Resume = Callable[[Any, BaseException | None], None]
 """Goes on with an operation: gets what it waited for, or an error."""
 
+Loss = tuple[Callable[[Any], bool], int, bool]
+"""Requests that will be lost: which ones, how many, and whether only their answers are."""
+
 
 class StillRunning(RuntimeError):
     """The result of an operation was asked for before it ended."""
@@ -228,9 +231,10 @@ class Calls:
     def __init__(
         self, timeline: Timeline, network: Network, host: str, *, handler: Handler | None = None,
         opened: Callable[[str], None] = lambda address: None, lost: Callable[[str], None] = lambda address: None,
-        serialization: int = JSON,
+        serialization: int = JSON, losses: list[Loss] | None = None,
     ) -> None:  # fmt: skip
         self._timeline, self._network, self._host = timeline, network, host
+        self._losses = [] if losses is None else losses
         self._handler, self._opened, self._lost, self._serialization = handler, opened, lost, serialization
         self._lines: dict[str, _Line] = {}
         self._opaque = 0
@@ -242,7 +246,11 @@ class Calls:
         late = RequestTimeout(f"no answer from {asked.address} within {asked.timeout_ms} ms", asked.address)
         abandon = self._await(line, self._opaque, asked.timeout_ms, late, resume)
         command = request_command(asked.request, asked.body, opaque=self._opaque, serialization=self._serialization)
-        line.send(encode(command))
+        lost = self._take_loss(asked.request)
+        if lost is not None:  # nothing comes back, and the time runs
+            line.waiting.pop(self._opaque)
+        if lost is not False:
+            line.send(encode(command))
         return abandon
 
     def tell(self, asked: effects.Tell, resume: Resume) -> Callable[[], None]:
@@ -251,10 +259,18 @@ class Calls:
         kind, remark = self._serialization, asked.remark
         command = request_command(asked.request, asked.body, opaque=self._opaque, oneway=True, serialization=kind, remark=remark)
         line = self._line(asked.address)
-        if line.send(encode(command)):
+        if self._take_loss(asked.request) is not None or line.send(encode(command)):
             return self._timeline.after_us(0, lambda: resume(None, None)).cancel
         late = RequestTimeout(f"no connection to {asked.address}", asked.address)
         return self._await(line, -self._opaque, asked.timeout_ms, late, lambda reply, error: resume(None, error))
+
+    def _take_loss(self, request: Any) -> bool | None:
+        """Return whether a request is to be lost (False), only its answer (True), or nothing (None); one loss is used up."""
+        for place, (concerns, times, answer) in enumerate(self._losses):
+            if concerns(request):
+                self._losses[place : place + 1] = [(concerns, times - 1, answer)] if times > 1 else []
+                return answer
+        return None
 
     def _await(self, line: _Line, number: int, timeout_ms: int, late: NetworkError, resume: Resume) -> Callable[[], None]:
         """Wait for the reply with an opaque, or for the connection (a number below 0); return what abandons the wait."""

@@ -19,6 +19,9 @@ from halfmoon.testing.timeline import Timeline
 KNOCK_AGAIN_US, KNOCK_AGAIN_MAX_US = 1_000_000, 64_000_000
 """Who gets no answer knocks again after a second, then after twice that, as Linux does."""
 
+DELAY_US = 40, 400
+"""What a piece of bytes takes, at least and at most, microseconds."""
+
 
 class End:
     """One side of a connection. Set ``on_data`` and ``on_closed``; they are called in virtual time, never from within `send`."""
@@ -53,7 +56,7 @@ class Network:
     ``delay_us`` are the least and the most a piece takes; ``split_chance`` is how often an arrival is cut in two.
     """
 
-    def __init__(self, timeline: Timeline, *, delay_us: tuple[int, int] = (40, 400), split_chance: float = 0.15) -> None:
+    def __init__(self, timeline: Timeline, *, delay_us: tuple[int, int] = DELAY_US, split_chance: float = 0.15) -> None:
         self.delay_us, self.split_chance = delay_us, split_chance
         self._timeline = timeline
         self._random = timeline.split("network")

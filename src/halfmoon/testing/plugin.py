@@ -2,7 +2,8 @@
 
 * ``halfmoon_broker``: a name server and a broker of the test's own, with a temporary store, for clients of any language.
 * ``halfmoon_broker_session``: one for all tests of the session, started when first asked for; tests share its topics.
-* ``halfmoon_events``: a broker in memory for events, which loses what it is told to; see `halfmoon.events.testing.MemoryBus`.
+* ``halfmoon_world``: a broker, a name server and clients in virtual time, without sockets; see `halfmoon.testing.world.World`.
+* ``halfmoon_events``: the same for events; see `halfmoon.events.testing.MemoryBus`.
 
 The first two are a `halfmoon.testing.local.LocalCluster`: ``.nameserver`` and ``.broker`` are addresses (``127.0.0.1:port``),
 ``.data`` the store's directory; ``.stop()``, ``.kill()`` and ``.restart()`` do what they say. This file imports the rest only when
@@ -19,6 +20,7 @@ import pytest
 if TYPE_CHECKING:
     from halfmoon.events.testing import MemoryBus
     from halfmoon.testing.local import LocalCluster
+    from halfmoon.testing.world import World
 
 
 @pytest.fixture
@@ -34,8 +36,16 @@ def halfmoon_broker_session(tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 @pytest.fixture
+def halfmoon_world() -> World:
+    """A broker and clients in virtual time for this test; see `halfmoon.testing.world.World`."""
+    from halfmoon.testing.world import World  # not at the top: as below
+
+    return World()
+
+
+@pytest.fixture
 def halfmoon_events() -> MemoryBus:
-    """A broker in memory for the events of this test; see `halfmoon.events.testing.MemoryBus`."""
+    """A broker in virtual time for the events of this test; see `halfmoon.events.testing.MemoryBus`."""
     from halfmoon.events.testing import MemoryBus  # not at the top: as below
 
     return MemoryBus()

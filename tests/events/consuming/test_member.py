@@ -32,7 +32,6 @@ def handler(topic: str, code: str, *, persistence: bool = True, function: Callab
     ("settings", "text"),
     [
         ({"consume_batch_max": 4}, "one event at a time"),
-        ({"orderly": True}, "orderly=True"),
         ({"model": MessageModel.BROADCASTING}, "model=BROADCASTING"),
     ],
 )
@@ -45,7 +44,7 @@ class FakeBus:
     """Keeps what a member subscribed with."""
 
     def subscribe(
-        self, group: str, topics: Any, deliver: Any, *, from_end: Any = (), reconsume_max: int = -1
+        self, group: str, topics: Any, deliver: Any, *, from_end: Any = (), reconsume_max: int = -1, orderly: bool = False
     ) -> Callable[[], None]:
         self.asked = (group, dict(topics), list(from_end), reconsume_max)
         self.deliver, self.left = deliver, False

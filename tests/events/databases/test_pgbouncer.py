@@ -22,9 +22,8 @@ from sqlalchemy.pool import NullPool
 
 from halfmoon.events import Publisher
 from halfmoon.events.dbapi import provider
-from halfmoon.events.memory.transport import MemoryTransport
 from halfmoon.events.outbox.relay import Relay
-from halfmoon.events.testing import MemoryBus
+from halfmoon.events.testing import MemoryBus, MemoryTransport
 from tests.events.fakes import FakeTransport
 from tests.events.outbox.test_relay import Wire
 from tests.events.real_databases import Postgres, plain

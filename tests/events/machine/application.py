@@ -19,8 +19,7 @@ from typing import Any, ClassVar, TypeVar
 
 from halfmoon.errors import HalfmoonError
 from halfmoon.events import Event, Publisher
-from halfmoon.events.memory.transport import MemoryTransport
-from halfmoon.events.testing import MemoryBus
+from halfmoon.events.testing import MemoryBus, MemoryTransport
 from tests.events.machine.stores import ERRORS, Store
 from tests.events.machine.verbs import VERBS, Undo, Verb, done
 

@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 from halfmoon.events.checks import tokens
-from halfmoon.events.memory.records import own_copy
-from halfmoon.events.memory.transport import MemoryTransport
 from halfmoon.events.publishing.completion import RowDecision
 from halfmoon.events.publishing.decider import Decider
+from halfmoon.events.publishing.transport import Prepared
 from halfmoon.events.tables import TOKENS
+from halfmoon.events.testing import MemoryTransport
 from halfmoon.events.transaction import Status
-from halfmoon.model import LocalTransactionState
+from halfmoon.model import LocalTransactionState, Message
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -101,4 +101,11 @@ def a_tombstone_is_written_into_the_wrong_schema(patch: pytest.MonkeyPatch) -> N
 def only_checks_decide(patch: pytest.MonkeyPatch) -> None:
     """Lose all decisions, and have the publisher believe in no transaction: the broker's check alone decides, by the token row."""
     patch.setattr(MemoryTransport, "decide", lambda self, prepared, *, commit: None)
-    patch.setattr(MemoryTransport, "ask", lambda self, record: self._answer(own_copy(record.stored)))
+    prepare = MemoryTransport.prepare
+
+    def left_at_once(self: MemoryTransport, message: Message, **options: Any) -> Prepared:
+        prepared = prepare(self, message, **options)
+        self.leave(prepared)
+        return prepared
+
+    patch.setattr(MemoryTransport, "prepare", left_at_once)

@@ -6,9 +6,9 @@ import inspect
 
 import pytest
 
-from halfmoon.events.memory.transport import MemoryTransport
 from halfmoon.events.publishing.client_transport import ClientTransport
 from halfmoon.events.publishing.transport import Transport
+from halfmoon.events.testing import MemoryTransport
 from tests.events.fakes import FakeTransport
 
 CALLS = [name for name in vars(Transport) if not name.startswith("_")]

@@ -9,20 +9,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from halfmoon.errors import UsageError
 from halfmoon.events.consuming.dispatch import Dispatch
 from halfmoon.events.consuming.loop import LoopThread
-from halfmoon.events.consuming.member import Member
+from halfmoon.events.consuming.member import Bus, Member
 from halfmoon.events.consuming.on import Handler, handlers_of
 from halfmoon.events.dedup import KEEP_S, create_tables, keep_purging, ledger_of, require_table
 from halfmoon.events.dedup.ledger import ConsumedLedger
 from halfmoon.events.encoding.codec import Codecs, make_payload_known
 from halfmoon.model import MessageQueue
-
-if TYPE_CHECKING:
-    from halfmoon.events.testing import MemoryBus
 
 CLOSE_WAIT_MS = 30_000
 """How long closing waits for functions that run, unless told otherwise."""
@@ -54,7 +51,7 @@ class Consumers:
         self,
         *what: object,
         nameserver: str = "",
-        bus: MemoryBus | None = None,
+        bus: Bus | None = None,
         codecs: Codecs | None = None,
         groups: Mapping[str, Mapping[str, Any]] | None = None,
         around: Callable[[], AbstractContextManager[Any]] | None = None,

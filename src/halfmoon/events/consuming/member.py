@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from halfmoon.client.admin import AsyncAdmin
 from halfmoon.client.aio import AsyncPushConsumer, ConsumeContext, PushSettings
@@ -19,16 +19,23 @@ from halfmoon.events.consuming.loop import LoopThread
 from halfmoon.events.consuming.on import Handler
 from halfmoon.model import ConsumeFrom, ConsumeStatus, MessageModel, MessageQueue, StoredMessage
 
-if TYPE_CHECKING:
-    from halfmoon.events.testing import MemoryBus
-
 log = logging.getLogger("halfmoon.events")
+
+
+class Bus(Protocol):
+    """A broker inside of a test's process: `halfmoon.events.testing.MemoryBus`."""
+
+    def subscribe(
+        self, group: str, topics: dict[str, list[str]], deliver: Callable[[StoredMessage, int], tuple[bool, str]], *,
+        from_end: list[str], reconsume_max: int, **settings: Any,
+    ) -> Callable[[], None]:  # fmt: skip
+        """Have a member of a consumer group given messages; return what ends it."""
 
 
 class Member:
     """One group in this process: its functions, and the push consumer or the bus that gives them their events."""
 
-    def __init__(self, dispatch: Dispatch, handlers: list[Handler], settings: dict[str, Any], bus: MemoryBus | None = None) -> None:
+    def __init__(self, dispatch: Dispatch, handlers: list[Handler], settings: dict[str, Any], bus: Bus | None = None) -> None:
         if "consume_batch_max" in settings:
             raise UsageError("consume_batch_max: functions of @on are given one event at a time; leave the setting out")
         self.group, self.dispatch = dispatch.group, dispatch
@@ -54,7 +61,7 @@ class Member:
             assert loop is not None
             deliver, codes = partial(self._deliver, loop), self.dispatch.codes()
             self._leave = self._bus.subscribe(
-                self.group, codes, deliver, from_end=self._fleeting, reconsume_max=settings.redeliveries
+                self.group, codes, deliver, from_end=self._fleeting, reconsume_max=settings.reconsume_max, orderly=settings.orderly
             )
             return
         if self._fleeting:
@@ -105,9 +112,8 @@ class Member:
 
 def _check_for_bus(settings: PushSettings) -> None:
     """Raise UsageError for what a bus in memory cannot do as a broker does."""
-    if settings.orderly or settings.model is not MessageModel.CLUSTERING:
-        what = "orderly=True" if settings.orderly else f"model={settings.model.name}"
-        raise UsageError(f"{what}: a bus in memory has neither orderly consumption nor broadcasting; test it with halfmoon_broker")
+    if settings.model is not MessageModel.CLUSTERING:
+        raise UsageError(f"model={settings.model.name}: a MemoryBus has no broadcasting; test it with halfmoon_broker")
 
 
 def _fleeting(handlers: list[Handler]) -> list[str]:

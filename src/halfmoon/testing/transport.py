@@ -1,40 +1,59 @@
-"""One publisher's way to a `MemoryBus`: a `Transport` that stands for a process, and can die as one."""
+"""`MemoryTransport`: one publisher's way to a `halfmoon.testing.bus.MemoryBus`; it stands for a process, and can die as one."""
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
+
+import msgspec
 
 from halfmoon.errors import ConnectionLost, NotRunning
-from halfmoon.events.memory.broker import BROKER_NAME, MemoryBroker
-from halfmoon.events.memory.records import Record, own_copy
 from halfmoon.events.publishing.transport import Answer, Prepared, SendCallback
-from halfmoon.model import LocalTransactionState, Message, SendResult
+from halfmoon.model import Message, SendResult
+from halfmoon.testing.world import WorldTransactionProducer
 
 T = TypeVar("T")
+
+BROKER_NAME = "broker-a"
+
+
+class Store(Protocol):
+    """A bus as its transports know it."""
+
+    @property
+    def now_ms(self) -> int:
+        """The time."""
+
+    def transaction_producer(self, check: Answer, group: str = ..., **settings: Any) -> WorldTransactionProducer:
+        """Return a new transactional producer."""
+
+    def end(self, producer: WorldTransactionProducer) -> None:
+        """End the process of a producer."""
+
+    def store(self, member: MemoryTransport, message: Message, phase: str, send: Callable[[], T]) -> T:
+        """Have a message stored by ``send()``."""
+
+    def arrives(self) -> bool:
+        """Return whether a decision arrives."""
 
 
 class MemoryTransport:
     """A `Transport` on a bus; made by `MemoryBus.transport`. Nothing waits, so the time-outs are never reached."""
 
-    def __init__(self, broker: MemoryBroker, group: str) -> None:
+    def __init__(self, bus: Store, group: str) -> None:
         self.group = group
-        self.client = secrets.token_hex(3)
         self.dead = False
-        self._broker = broker
-        self._answer: Answer | None = None
-        self._closed = False
         self.settle: Callable[[], None] = lambda: None
-        self._open: set[str] = set()
-        """Ids of half messages whose local transaction runs here: of them only its end can say anything."""
-
-    # ------------------------------------------------------------ life
+        self._bus = bus
+        self._closed = False
+        self._producer: WorldTransactionProducer | None = None
 
     def start(self, answer: Answer) -> None:
         """Become one whom the bus may ask. Raises NotRunning once closed."""
         self._check_alive()
-        self._answer = self._answer or answer
+        if self._producer is None:
+            own = {"retries_max": 0, "retries_async_max": 0, "default_topic_queue_count": 1, "spans": False}
+            self._producer = self._bus.transaction_producer(answer, self.group, **own)
 
     def settled_by(self, settle: Callable[[], None]) -> bool:
         """Return True: the bus settles before it shows anything, so that tests see what a broker has moments later."""
@@ -44,22 +63,17 @@ class MemoryTransport:
     def close(self, flush_ms: int) -> None:
         """Leave the bus: no more publishing, no more answers."""
         self._closed = True
+        self.end()
+
+    def end(self) -> None:
+        """End the process."""
+        if self._producer is not None:
+            self._bus.end(self._producer)
 
     @property
     def answers(self) -> bool:
         """Whether it can be asked."""
-        return self._answer is not None and not self._closed and not self.dead
-
-    def ask(self, record: Record) -> LocalTransactionState:
-        """Answer a check as its process does. Raises what the check raises."""
-        if record.id in self._open or self._answer is None:
-            return LocalTransactionState.OPEN
-        return self._answer(own_copy(record.stored))
-
-    def _check_open(self) -> None:
-        self._check_alive()
-        if self._answer is None:
-            raise NotRunning("the transport is not started: call start()")
+        return self._producer is not None and not self._closed and not self.dead
 
     def _check_alive(self) -> None:
         if self.dead:
@@ -67,17 +81,22 @@ class MemoryTransport:
         if self._closed:
             raise NotRunning("the transport is closed")
 
+    def _open(self) -> WorldTransactionProducer:
+        self._check_alive()
+        if self._producer is None:
+            raise NotRunning("the transport is not started: call start()")
+        return self._producer
+
     # ------------------------------------------------------------ messages
 
     def new_id(self) -> str:
         """Return a new message id. Raises NotRunning unless it was started and is not closed."""
-        self._check_open()
-        return secrets.token_hex(16).upper()
+        return self._open().client.ids.next(self._bus.now_ms)
 
     def send(self, message: Message, *, attempt: int, timeout_ms: int) -> SendResult:
         """Send a message that consumers see at the bus's next `deliver`."""
-        self._check_open()
-        return self._broker.store(message, self, attempt=attempt, phase="send").result
+        producer, message = self._open(), msgspec.structs.replace(message, attempt=attempt)
+        return self._bus.store(self, message, "send", lambda: producer.send(message))
 
     async def send_async(self, message: Message, *, attempt: int, timeout_ms: int) -> SendResult:
         """As `send`."""
@@ -85,10 +104,13 @@ class MemoryTransport:
 
     def prepare(self, message: Message, *, attempt: int, timeout_ms: int, check_after_s: int | None) -> Prepared:
         """Store a half message."""
-        self._check_open()
-        record = self._broker.store(message, self, attempt=attempt, phase="prepare", check_after_s=check_after_s)
-        self._open.add(record.id)
-        return Prepared(record.id, record.result, record)
+        producer, message = self._open(), msgspec.structs.replace(message, attempt=attempt)
+
+        def stored() -> Prepared:
+            half = producer.prepare(message, check_after_s=check_after_s)
+            return Prepared(half.result.msg_id, half.result, half)
+
+        return self._bus.store(self, message, "prepare", stored)
 
     async def prepare_async(self, message: Message, *, attempt: int, timeout_ms: int, check_after_s: int | None) -> Prepared:
         """As `prepare`."""
@@ -117,13 +139,15 @@ class MemoryTransport:
 
     def decide(self, prepared: Prepared, *, commit: bool) -> None:
         """Decide on a half message; of a dead publisher nothing arrives."""
-        self.leave(prepared)
-        if not self.dead and not self._closed:
-            self._broker.receive_decision(prepared.server_data, commit=commit)
+        if self._producer is None or self.dead or self._closed or not self._bus.arrives():
+            self.leave(prepared)
+        else:
+            self._producer.decide(prepared.server_data, commit=commit)
 
     def leave(self, prepared: Prepared) -> None:
         """Leave a half message to checks."""
-        self._open.discard(prepared.message_id)
+        if self._producer is not None:
+            self._producer.leave(prepared.server_data)
 
 
 def _outcome(call: Callable[..., T], message: Message, **options: Any) -> T | Exception:

@@ -6,7 +6,8 @@ import pytest
 
 from halfmoon.errors import ConnectionLost, RequestTimeout
 from halfmoon.events.testing import MemoryBus
-from tests.events.memory.bus_members import COMMIT, ROLLBACK, half, ids, member, message
+from halfmoon.model import LocalTransactionState
+from tests.testing.test_bus import half, ids, member, message
 
 
 def test_post_tells_how_it_went():
@@ -38,7 +39,7 @@ async def test_the_asyncio_face_does_the_same():
 
 def test_a_killed_publisher_says_nothing_and_another_of_its_group_answers():
     bus, asked = MemoryBus(), []
-    first = member(bus, lambda stored: asked.append("first") or ROLLBACK)
+    first = member(bus, lambda stored: asked.append("first") or LocalTransactionState.ROLLBACK)
     prepared = half(first)
     bus.kill(first)
     first.decide(prepared, commit=False)
@@ -47,7 +48,7 @@ def test_a_killed_publisher_says_nothing_and_another_of_its_group_answers():
     assert bus.check_now() == 0, "nobody is there who could be asked"
     assert bus.pending[0].checks == 0
 
-    member(bus, lambda stored: asked.append("second") or COMMIT)
+    member(bus, lambda stored: asked.append("second") or LocalTransactionState.COMMIT)
     bus.check_now()
 
     assert asked == ["second"]
