@@ -1,4 +1,4 @@
-"""What an operation asks of its driver, and what a core leaves to be carried out.
+"""Effects: the requests of an operation to its driver, and the results of a core that are to be carried out.
 
 An *operation* is a generator: it yields requests for waiting (`Call`, `Tell`, `Sleep`, `Now`, `Steady`, `Gather`, `Spawn`,
 `Run`, `Aside`, `Wait`, `OnLoop`), is sent what came of them, and returns its result. The asyncio driver, the blocking one, the

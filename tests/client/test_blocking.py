@@ -1,4 +1,4 @@
-"""What all blocking clients share."""
+"""Life of blocking clients, and errors of their sends."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The blocking client of batch transactions: many messages of many tasks that become visible once, whole and in order, or never.
 
-Written by hand. Who asks what and when is the caller's (`halfmoon.wire.headers.batch` has the order).
+Which request is due is the caller's to know (`halfmoon.wire.headers.batch` has the order).
 """
 
 from __future__ import annotations

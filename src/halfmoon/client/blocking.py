@@ -1,4 +1,4 @@
-"""What all blocking clients share: the asyncio client behind them and the loop on which it lives. Written by hand."""
+"""Base of all blocking clients: the asyncio client behind them, and the loop on which it lives."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The blocking client that reads given ranges of queues as raw records: for jobs of many processes, with no group and no progress.
 
-Written by hand. Small questions go over the background loop; reading does not: it has connections of its own, and the thread that
+Small questions go over the background loop; reading does not: it has connections of its own, and the thread that
 reads receives the bodies of answers as they came.
 """
 

@@ -1,6 +1,6 @@
-"""What carries events: one attempt at a time, to a broker or to a bus in memory. Retries nothing and decides nothing.
+"""Transport of events: one attempt at a time, to a broker or to a bus in memory. Retries nothing and decides nothing.
 
-`Transport` is what the layers above ask for. `halfmoon.events.publishing.client_transport` carries it out over the client,
+`Transport` is the interface. `halfmoon.events.publishing.client_transport` implements it over the client,
 `halfmoon.events.testing.MemoryBus` in memory.
 """
 
