@@ -144,7 +144,7 @@ def test_sends_are_not_to_make_topics_where_there_is_no_room_for_their_template(
 
 def test_a_broker_with_as_many_topics_as_it_may_have_starts_with_what_was_changed(full):
     full.restart()
-    full.broker.store.close(full.now)
+    full.broker.store.close(full.instant)
     (full.root / PATH).write_text("autoCreateTopicEnable=true\n")
 
     full.open()

@@ -213,7 +213,7 @@ def set_mode(talk, topic=T, group="G", mode=MessageRequestMode.PULL):
 
 def test_a_mode_that_was_set_is_kept_over_a_kill(group):
     assert set_mode(group).code == 0
-    group.broker.store.close(group.now)
+    group.broker.store.close(group.instant)
     group.open()
 
     table = from_json(RequestModeTable, group.ask(GetAllMessageRequestMode()).body).message_request_mode_map
@@ -269,6 +269,6 @@ def test_modes_go_with_their_topic_and_with_their_group(group):
     assert group.ask(DeleteTopicInBroker(topic=T)).code == 0
     assert kept() == {"parcels": {"G"}}
     group.ask(DeleteSubscriptiongroup(group_name="G"))
-    group.broker.store.close(group.now)
+    group.broker.store.close(group.instant)
     group.open()
     assert kept() == {}

@@ -38,7 +38,7 @@ def deciding(broker: Any) -> None:
     decide, name = batches.coordinator.decide, broker.settings.name
 
     def decided(request: Request) -> Reply | None:
-        stream = batches.streams.ensure(request.header(DecideBatch).transactional_id, request.now, broker.store.end_offset)
+        stream = batches.streams.ensure(request.header(DecideBatch).transactional_id, request.now.date, broker.store.end_offset)
         told, stream.coordinator = stream.coordinator, name
         try:
             return decide(request)
@@ -249,7 +249,7 @@ def plain(broker: Any) -> None:
 def weekly(*arguments: Any) -> Any:
     """A broker that forgets an id that is idle for a week when it needs the room, wherever its messages are."""
     broker = by_dates(*arguments)
-    broker.store.earliest_ms = lambda: broker.store._now  # type: ignore[method-assign]
+    broker.store.earliest_ms = lambda: broker.store._date  # type: ignore[method-assign]
     return broker
 
 

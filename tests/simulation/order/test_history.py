@@ -170,5 +170,5 @@ def test_a_broker_that_gives_away_the_locks_of_a_client_that_it_only_does_not_he
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     lost = Locks.lost
-    monkeypatch.setattr(Locks, "lost", lambda locks, peer, by_us: lost(locks, peer))
+    monkeypatch.setattr(Locks, "lost", lambda locks, peer, by_us: lost(locks, peer, by_us=False))
     assert found("owner", kinds=("join", "cut"), broker={**BROKER, "client_expiry_ms": 10_000})

@@ -94,7 +94,7 @@ def test_what_an_operator_has_removed_meanwhile_is_nothing_in_use_also_when_the_
 
 def test_a_broker_that_takes_topics_in_use_for_unused_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def clean(self: Cleaning, request: Request) -> Reply:
-        self._forget_topic(TOPIC, request.now)
+        self._forget_topic(TOPIC, request.now.steady)
         return Reply()
 
     monkeypatch.setattr(Cleaning, "unused_topics", clean)

@@ -35,7 +35,7 @@ def eager(broker: Any) -> None:
 def make_visible(broker: Any, half: Any) -> None:
     """Write the visible record of a half message, whatever was decided about it."""
     message = half_message(whole_record(broker.store.record(half.physical_offset)))
-    broker.sends.append(message.topic, message.queue_id, committed([message]), broker.store._now)
+    broker.sends.append(message.topic, message.queue_id, committed([message]), broker.store._date)
 
 
 def _commit_over(broker: Any, decided: State) -> None:

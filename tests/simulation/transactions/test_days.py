@@ -16,7 +16,7 @@ SEEDS = (1, 2)
 def beginning_anew(*arguments: Any) -> Any:
     """A broker that lets the time of what is open begin anew at each start."""
     broker = Broker(*arguments)
-    uptime, started_ms = broker.transactions.checks._uptime, arguments[-1]
+    uptime, started_ms = broker.transactions.checks._uptime, arguments[-1].date
     age_ms = uptime.age_ms
     uptime.age_ms = lambda stored_ms, now: age_ms(max(stored_ms, started_ms), now)  # type: ignore[method-assign]
     return broker
