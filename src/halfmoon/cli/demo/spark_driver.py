@@ -17,9 +17,9 @@ from pyspark.sql import SparkSession
 from halfmoon.cli.demo.ledgers import COPIES, PIPELINE, REMINDERS, ROWS, TOPIC
 from halfmoon.cli.demo.processes import arguments
 from halfmoon.errors import UsageError
+from halfmoon.spark.cluster import Cluster
 from halfmoon.spark.jobs.audits import transaction_audit
 from halfmoon.spark.jobs.plots import latency_plot
-from halfmoon.spark.jobs.reading import Cluster
 from halfmoon.spark.lake import schemas
 from halfmoon.spark.lake.files import layout_for
 from halfmoon.spark.lake.ingest import ingest
