@@ -38,7 +38,7 @@ from benchmarks.spark_place import BODY_BYTES, KAFKA_LIKE, LARGE, SMALL, Figure,
 from benchmarks.spark_streams import jvm_trigger, kafka_trigger, latency, our_trigger, percentile  # noqa: E402
 from halfmoon.spark.lake.files import layout_for  # noqa: E402
 from halfmoon.spark.lake.ingest import ingest, ingest_stream  # noqa: E402
-from halfmoon.spark.lake.manifest import Manifest  # noqa: E402
+from halfmoon.spark.lake.manifest import BatchManifest  # noqa: E402
 from halfmoon.spark.lake.table import LakeTable  # noqa: E402
 
 Side = Callable[[Place], Figure]
@@ -81,7 +81,7 @@ def backlog(to: str, **options: str) -> dict[str, Side]:
 
 def lake_backlog(place: Place) -> Figure:
     """Measure a stream whose tasks write a backlog into a lake themselves, in its batches' time."""
-    root, checkpoint, manifests = place.fresh("lake"), place.fresh("checkpoint"), list[Manifest]()
+    root, checkpoint, manifests = place.fresh("lake"), place.fresh("checkpoint"), list[BatchManifest]()
     options = {"endpoints": place.ours.nameserver, "topic": place.filled(LARGE), "startingOffsets": "earliest"}
     table, layout, cpu = LakeTable(root, kind="delta"), layout_for(root, compression="snappy"), processor_s()
     query = ingest_stream(place.spark, table, layout, options, checkpoint, available_now=True, progress=manifests.append)

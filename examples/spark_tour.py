@@ -154,7 +154,7 @@ with PullConsumer(group="C_slow", nameserver=nameserver, consume_from=ConsumeFro
         consumer.commit()
 lag_plot(place / "lag.png", "C_slow", seen)
 print("lag:", seen[0].messages, "to", seen[-1].messages, "messages, drawn in", place / "lag.png")
-print("and by queue:", [row.messages for row in lag(spark, Cluster(nameserver), "C_slow", "orders").collect()])
+print("and by queue:", [queue.messages for queue in lag(Cluster(nameserver), "C_slow", "orders")])
 
 # %% The end.
 spark.stop()

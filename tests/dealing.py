@@ -37,7 +37,7 @@ SLOW = (
     "tests/simulation/transactions/test_producers",
     "tests/testing/test_clients", "tests/simulation/test_faults", "tests/simulation/test_rebalance",
     "tests/simulation/test_seeds", "tests/spark/source/test_rows", "tests/spark/sink/test_encode", "tests/spark/sink/test_sink",
-    "tests/spark/source/test_access", "tests/spark/source/test_tls", "tests/client/real/test_access",
+    "tests/spark/source/test_secrets", "tests/client/real/test_access",
     "tests/client/real/test_cancelled_tasks",
     "tests/spark/source/test_stream", "tests/spark/source/test_files", "tests/spark/lake/test_bodies",
     "tests/spark/lake/test_files", "tests/spark/jobs/test_plots", "tests/cli/spark/test_commands",

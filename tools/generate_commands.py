@@ -56,8 +56,10 @@ def page() -> str:
 
 
 def _inner(name: str, commands: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the commands of a group with all their words, those of groups inside it too."""
+    """Yield the commands of a group with all their words, those of groups inside it too; hidden ones stand elsewhere."""
     for verb, command in commands.items():
+        if command.hidden:
+            continue
         deeper = getattr(command, "commands", None)
         if deeper:
             yield from _inner(f"{name} {verb}", deeper)

@@ -9,6 +9,8 @@ from functools import partial
 import pytest
 
 from halfmoon import Admin, ConsumeContext, ConsumeFrom, PushConsumer
+from halfmoon.cli import dlq
+from tests.spark.waiting import Clock
 from tests.waiting import until
 
 pytestmark = pytest.mark.slow
@@ -212,3 +214,14 @@ def test_properties_of_the_protocol_are_not_edited(run, given_up, edit):
     assert ran.code == 1
     assert all("belong to the protocol" in one["outcome"] for one in ran.json()["replays"])
     assert dead(run, "--group", given_up.group)[0]["replayed_to"] == []
+
+
+def test_a_rate_is_kept_and_time_that_a_send_lost_is_not_made_up_for(monkeypatch):
+    clock, sent = Clock(), []
+    monkeypatch.setattr(dlq, "time", clock)
+    for number in dlq.paced(range(4), 2.0):
+        sent.append(clock.now)
+        clock.now += 7 if number == 1 else 0.01
+
+    assert sent == pytest.approx([100.0, 100.5, 107.5, 108.0])
+    assert list(dlq.paced(range(3), None)) == [0, 1, 2]

@@ -28,12 +28,12 @@ NOUNS = {
     "config": ("get", "set"),
     "client": ("list",),
     "context": ("add", "list", "use", "show", "remove"),
-    "dlq": ("list", "show", "replay"),
+    "dlq": ("list", "show", "replay", "report"),
     "delay": ("list", "cancel"),
     "events": ("run", "list"),
     "outbox": ("relay", "status", "list", "retry", "sent", "resend"),
     "spark": (
-        *("lag", "txn audit", "delay audit", "dlq report", "dlq replay", "trace", "sql"),
+        *("lag", "txn audit", "delay audit", "trace", "sql"),
         *("ingest", "compact", "dedup", "verify", "replay"),
     ),
 }
@@ -114,7 +114,7 @@ def test_a_short_flag_means_the_same_in_every_command():
 
 NO_WORD = {
     # behind any number of bodies, ids or modules
-    *("produce --group", "dlq replay --group", "events run --group", "outbox resend --topic"),
+    *("produce --group", "dlq replay --group", "spark dlq replay --group", "events run --group", "outbox resend --topic"),
     *("acl add --topic", "acl add --group"),  # permissions
 }
 
@@ -159,7 +159,8 @@ LISTS = {
         "acl list",
         "client list",
     ),
-    *("dlq list", "dlq replay", "outbox list", "events list", "spark dlq report", "spark dlq replay", "spark trace", "spark sql"),
+    *(f"{group}dlq {verb}" for group in ("", "spark ") for verb in ("list", "replay", "report")),
+    *("outbox list", "events list", "spark trace", "spark sql"),
     "outbox sent",
     "spark replay",
 }

@@ -14,10 +14,10 @@ from halfmoon.errors import NoRoute, UsageError
 from halfmoon.model import StoredMessage
 from halfmoon.spark.sink.exactly_once import prepare, transactions_of
 from halfmoon.spark.sink.options import SinkOptions
-from halfmoon.spark.sink.sink import Task, write
+from halfmoon.spark.sink.sink import SinkTask, write
 from tests.interop.apache import Cluster
 
-TASK = Task("query-1", 0, 0)
+TASK = SinkTask("query-1", 0, 0)
 
 
 @pytest.fixture(scope="module", params=["4.9.7", "5.3.3"])

@@ -12,9 +12,10 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from halfmoon import Admin, Message, MessageQueue, Producer
 from halfmoon.spark.lake.files import messages
 from halfmoon.spark.lake.ingest import _todo
-from halfmoon.spark.lake.ledger import State
-from halfmoon.spark.lake.manifest import Span, TaskReport, manifest_of, span_of
+from halfmoon.spark.lake.ledger import TableState
+from halfmoon.spark.lake.manifest import TaskReport, manifest_of
 from halfmoon.spark.source.options import source_options
+from halfmoon.spark.source.partitions import Range
 from halfmoon.spark.source.source import BatchReader, arrow_schema, scan_of
 from halfmoon.testing.local import LocalCluster
 
@@ -67,15 +68,15 @@ class Brokers:
                 producer.send(Message(topic, body.encode()), queue=MessageQueue(topic, name, number % queues))
         return bodies
 
-    def ingest(self, state: State, **given: str) -> tuple[list[str], State]:
+    def ingest(self, state: TableState, **given: str) -> tuple[list[str], TableState]:
         """Return the bodies that an ingest would put into a table now, and the table's state behind that."""
         options = source_options({"endpoints": self.nameserver, "retries": "1", **given}, "batch")
         todo = _todo(state, options)
-        gaps: list[Span] = []
+        gaps: list[Range] = []
         columns = [batch.column("body") for batch in messages(options, ("body",), todo, gaps)]
-        report = TaskReport(attempt="", spans=tuple(map(span_of, todo)))
+        report = TaskReport(attempt="", spans=tuple(todo))
         batches = (*state.batches, manifest_of("i", len(state.batches), [report]))
-        return sorted(body.decode() for column in columns for body in column.to_pylist()), State(None, batches)
+        return sorted(body.decode() for column in columns for body in column.to_pylist()), TableState(None, batches)
 
     def batch(self, **given: str) -> list[str]:
         """Return the bodies that a batch reads."""

@@ -1,7 +1,9 @@
-"""`halfmoon dlq`: list dead letters, show one in full, and send them again."""
+"""`halfmoon dlq`: list dead letters, count them by reason, show one in full, and send them again."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,6 +11,7 @@ from typing import Annotated, Any
 import click
 
 import halfmoon
+from halfmoon.cli.dlq_report import report
 from halfmoon.cli.shared.app import App, Argument, Option
 from halfmoon.cli.shared.bodies import BodyBudget
 from halfmoon.cli.shared.lines import say
@@ -23,8 +26,8 @@ app = App(
 )
 
 ALL_MAX = 100_000
+"""Dead letters that one `replay` sends."""
 BODY_WHOLE = 4000
-"""Most dead letters that one `replay` sends."""
 
 To = Annotated[
     str | None,
@@ -141,6 +144,7 @@ def replay(
     to: To = None,
     edit: Edits = None,
     again: Annotated[bool, Option("--again", help="Also those that were already replayed to that topic.")] = False,
+    rate: Annotated[float | None, Option("--rate", min=0.001, metavar="N", help="Send at most N messages a second.")] = None,
     dry_run: Annotated[bool, Option("--dry-run", help="Show what would be sent, and send nothing.")] = False,
     yes: Yes = False,
     nameserver: NameServer = LOCAL,
@@ -159,7 +163,10 @@ def replay(
         if letters:
             where = f"topic {to} and all its groups" if to else "the groups that gave them up"
             confirm(f"send {len(letters):,} dead letters again, to {where}", yes=yes or dry_run)
-        rows = [_replayed(admin, letter, to, changes, again=again, dry_run=dry_run) for letter in letters]
+        rows = [
+            _replayed(admin, letter, to, changes, again=again, dry_run=dry_run)
+            for letter in paced(letters, None if dry_run else rate)
+        ]
     if as_json:
         show_json({"dry_run": dry_run, "replays": rows})
     else:
@@ -167,6 +174,9 @@ def replay(
     if any(row["outcome"].startswith("failed") for row in rows):
         raise click.exceptions.Exit(1)
     return len(rows)
+
+
+app.command(finds=True)(report)
 
 
 def _facts(admin: halfmoon.Admin, letter: DeadLetter) -> dict[str, Any]:
@@ -198,6 +208,16 @@ def _row(letter: DeadLetter, facts: dict[str, Any]) -> list[object]:
 
 
 # ---------------------------------------------------------------- replaying
+
+
+def paced(letters: Iterable[DeadLetter], rate: float | None) -> Iterator[DeadLetter]:
+    """Yield dead letters, at most ``rate`` a second. Time that a send lost is not made up for, so that the rate stays a maximum."""
+    due = 0.0
+    for letter in letters:
+        if rate is not None:
+            time.sleep(max(0.0, due - time.monotonic()))
+            due = time.monotonic() + 1 / rate
+        yield letter
 
 
 def _changes(texts: list[str]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Topics as tables and tables as topics, in PySpark alone: a source, a sink, a lake pipeline and the jobs on them.
 
-The public names; they are loaded when first used. Nothing outside this package imports PySpark or pyarrow; they come with the extra
+Public names are loaded when first used. Nothing outside this package imports PySpark or pyarrow; they come with the extra
 ``halfmoon[spark]``.
 """
 
@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 from halfmoon.lazy import lazy
 
 if TYPE_CHECKING:
+    from halfmoon.spark.cluster import Cluster
     from halfmoon.spark.jobs.audits import delay_audit, transaction_audit
-    from halfmoon.spark.jobs.dead_letters import dead_letters_of, replay_dead_letters
     from halfmoon.spark.jobs.lag import lag, sample_lag
     from halfmoon.spark.jobs.plots import lag_plot, latency_plot, lateness_plot
     from halfmoon.spark.jobs.query import sql
-    from halfmoon.spark.jobs.reading import Cluster
     from halfmoon.spark.jobs.replay import replay
     from halfmoon.spark.lake.dedup import Dedup
     from halfmoon.spark.lake.files import layout_for
@@ -29,12 +28,11 @@ if TYPE_CHECKING:
     from halfmoon.spark.sink.target_queues import by_key
 
 _MODULES = {
+    "cluster": "Cluster",
     "jobs.audits": "delay_audit transaction_audit",
     "jobs.lag": "lag sample_lag",
     "jobs.plots": "lag_plot lateness_plot latency_plot",
     "jobs.query": "sql",
-    "jobs.reading": "Cluster",
-    "jobs.dead_letters": "dead_letters_of replay_dead_letters",
     "jobs.replay": "replay",
     "lake.dedup": "Dedup",
     "lake.files": "layout_for",
@@ -53,7 +51,6 @@ __all__ = [
     "LakeTable",
     "by_key",
     "compact",
-    "dead_letters_of",
     "dedup",
     "delay_audit",
     "from_ddl",
@@ -66,7 +63,6 @@ __all__ = [
     "layout_for",
     "register",
     "replay",
-    "replay_dead_letters",
     "sample_lag",
     "session",
     "sql",

@@ -1,4 +1,4 @@
-"""What Spark starts in the place of its own ``pyspark.daemon``, from which it forks Python workers: the same, with a shorter path.
+"""Daemon that Spark starts instead of ``pyspark.daemon`` to fork its Python workers: the same with a shorter module path.
 
 Spark puts the archive that holds its Python part before everything else on the path of its workers. Python keeps no compiled form
 of what it imports from an archive, so each worker would compile PySpark again, more than half of the processor time of its

@@ -1,4 +1,4 @@
-"""Makes the garbage collections cheap that Spark's Python workers run after each task.
+"""Cheaper garbage collections in Spark's Python workers, which run one after each task.
 
 ``pyspark.daemon`` has a worker collect all garbage whenever it has done something, and that visits every object that there is: with
 PySpark, numpy and pyarrow imported some 25 ms of processor, several times a trigger. What was imported stays for as long as the
@@ -19,7 +19,7 @@ _calls = count()
 
 
 def freeze_imports() -> None:
-    """Call this in every task: at the second one of a worker, all objects so far are left out of later collections.
+    """Leave all objects so far out of later collections, at the second task of a worker. Called by every task.
 
     The first task imports the most. Outside of Spark's workers this does nothing.
     """
@@ -29,6 +29,6 @@ def freeze_imports() -> None:
 
 
 def in_worker() -> bool:
-    """Whether this process was forked by the daemon of Spark's Python workers."""
+    """Return whether this process was forked by the daemon of Spark's Python workers."""
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     return spec is not None and spec.name in DAEMONS

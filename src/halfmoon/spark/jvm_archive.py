@@ -1,4 +1,4 @@
-"""An archive of the JVM's classes, so that a local session takes a third less processor time until its first result. Optional.
+"""Archive of the JVM's classes: a local session takes a third less processor time until its first result. Optional.
 
 The first session of a version of Spark and Java has its JVM write the archive when it ends, in the background (some seconds, about
 160 MB in the user's cache directory); those after it use it. A JVM that finds an archive unfit goes on without.
@@ -15,13 +15,13 @@ from pathlib import Path
 import pyspark
 
 CLAIM_S = 900.0
-"""How long a JVM may take to write the archive; then another one may try."""
+"""Time that a JVM has to write the archive; then another one may try."""
 
 WHOLE_S = 30.0
-"""A file that was not written to for this long is complete, or abandoned."""
+"""Age of the last write from which a file is complete, or abandoned."""
 
 MAGIC = 0xF00BABA8
-"""How an archive begins; the JVM writes it last. Follows CDS_DYNAMIC_ARCHIVE_MAGIC (OpenJDK 17)."""
+"""First bytes of an archive; the JVM writes them last. Follows CDS_DYNAMIC_ARCHIVE_MAGIC (OpenJDK 17)."""
 
 QUIET = "-Xlog:disable -Xlog:all=error:stderr"
 
@@ -33,7 +33,7 @@ def cache() -> Path:
 
 
 def java_options(java: str, place: Path) -> str:
-    """Return options for the JVM: to use the archive, to write it, or none; ``java`` is what Java says of its version."""
+    """Return options for the JVM: to use the archive, to write it, or none. ``java`` is the output of ``java -version``."""
     key = sha256(f"{java}\n{Path(pyspark.__file__).parent}".encode()).hexdigest()[:16]
     archive = place / f"spark-{pyspark.__version__}-{key}.jsa"
     try:

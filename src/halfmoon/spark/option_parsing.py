@@ -1,4 +1,4 @@
-"""Parsers of options: numbers, sizes, times, offsets. Each returns a value or raises ValueError, with half a sentence."""
+"""Parsers of options: numbers, sizes, times, offsets. Each returns a value, or raises ValueError with the end of a sentence."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def text(value: str) -> str:
 
 
 def flag(value: str) -> bool:
-    """Return a truth value."""
+    """Return true or false."""
     if (word := value.strip().lower()) not in ("true", "false"):
         raise ValueError("must be true or false")
     return word == "true"
@@ -61,7 +61,7 @@ class Measure:
         if match is None or factor is None:
             raise ValueError(f"must be {self.examples}")
         if not self.low <= int(match[1]) * factor <= self.high:
-            raise ValueError(f"must lie between {self.low} and {self.high} {self.unit}")
+            raise ValueError(f"must be between {self.low} and {self.high} {self.unit}")
         return int(match[1]) * factor
 
 
@@ -76,7 +76,7 @@ def duration(low: int, high: int) -> Measure:
 
 
 def one_of(*words: str) -> Callable[[str], str]:
-    """Return a parser of one word of a few."""
+    """Return a parser of one of some words."""
 
     def read(value: str) -> str:
         if (word := value.strip().lower()) not in words:

@@ -1,4 +1,4 @@
-"""A Spark session with the settings that make the source and the sink fast, and what to do where Java is missing."""
+"""Spark session with the settings that make the source and the sink fast, and the check for Java."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def submitted() -> dict[str, str]:
 
 
 def _use_this_python(settings: dict[str, str]) -> None:
-    """Have workers run this interpreter, which has pyarrow and halfmoon, unless another one was chosen."""
+    """Let workers run this interpreter, which has pyarrow and halfmoon, unless another one was chosen."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     if os.environ["PYSPARK_PYTHON"] == sys.executable and PYTHON not in settings:
@@ -114,7 +114,7 @@ def cores_of(master: str) -> int:
 
 
 def check_java() -> str:
-    """Return what Java says of its version. Raises UsageError, with where to get one, where Spark cannot use it."""
+    """Return the output of ``java -version``. Raises UsageError where Spark cannot use that Java."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else shutil.which("java")
     if java is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
-from halfmoon.cli.spark.options import SharedOptions, check_plot, facts, missing, show_rows
+from halfmoon.cli.spark.options import SharedOptions, check_plot, facts, loaded, show_rows
 from halfmoon.errors import UsageError
 
 
@@ -54,8 +55,11 @@ def test_a_plot_that_cannot_be_written_is_refused(tmp_path: Path):
         check_plot(tmp_path / "none" / "lag.png")
 
 
-def test_a_package_that_is_not_installed_is_named_with_its_extra_and_our_own_mistake_is_not():
-    assert (
-        str(missing(ModuleNotFoundError(name="pyspark.sql"), "spark")) == "pyspark is not installed: pip install 'halfmoon[spark]'"
-    )
-    assert isinstance(missing(ModuleNotFoundError(name="halfmoon.nowhere"), "spark"), ModuleNotFoundError)
+def test_a_package_that_is_not_installed_is_named_with_its_extra_and_our_own_mistake_is_not(monkeypatch: pytest.MonkeyPatch):
+    assert loaded("cli.spark.options", "spark").loaded is loaded
+    with pytest.raises(ModuleNotFoundError, match=r"halfmoon\.nowhere"):
+        loaded("nowhere", "spark")
+    monkeypatch.delitem(sys.modules, "halfmoon.spark.jobs.plots", raising=False)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(UsageError, match=r"^matplotlib is not installed: pip install 'halfmoon\[lake\]'$"):
+        loaded("spark.jobs.plots", "lake")

@@ -90,8 +90,8 @@ def test_a_checkpoint_of_yesterday_is_an_error_that_says_what_to_do(
     said = failed(spark, copy)
 
     assert "batch 2 of" in said
-    assert "restored from a backup? Go on with the newest checkpoint; a new transactionalId" in said
-    assert "strictReplay=false goes on behind what is there" in said
+    assert "restored from a backup? Continue with the newest checkpoint; a new transactionalId" in said
+    assert "strictReplay=false continues after what is there" in said
     assert at.contents(copy.target) == before
 
 

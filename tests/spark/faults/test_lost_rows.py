@@ -16,9 +16,9 @@ import pytest
 
 from halfmoon.client.ranges import BrokersAbsent
 from halfmoon.errors import HalfmoonError, UsageError
+from halfmoon.spark.cluster import Cluster
 from halfmoon.spark.jobs.query import log_behind
-from halfmoon.spark.jobs.reading import Cluster
-from halfmoon.spark.lake.ledger import State
+from halfmoon.spark.lake.ledger import TableState
 from halfmoon.spark.source import stream
 from halfmoon.spark.source.reading import DataLoss
 from tests.spark.brokers import Brokers, brokers
@@ -68,7 +68,7 @@ def test_what_is_stored_is_returned_or_its_loss_is_reported(
     given = {"topic": topic, "failOnDataLoss": str(strict).lower(), "retries": "1"}
     clock = Clock()
     query = Query(there.nameserver, clock, **given, startingOffsets="earliest")
-    read, stored, table = [], filled(there, topic), State(None, ())
+    read, stored, table = [], filled(there, topic), TableState(None, ())
     if reader == "ingest":
         read, table = there.ingest(table, **given)
     elif reader != "batch":
@@ -182,7 +182,7 @@ def test_births_of_a_broker_that_is_away_are_kept_while_a_topic_at_another_is_re
 def test_the_log_is_not_read_behind_an_archive_of_another_topic_or_without_a_broker(there: Brokers, topic: str):
     there.topic(topic, "broker-a", "broker-b", queue_count=QUEUES)
     filled(there, topic)
-    _, table = there.ingest(State(None, ()), topic=topic)
+    _, table = there.ingest(TableState(None, ()), topic=topic)
     strict, loose = (Cluster(there.nameserver, {"retries": "1", "failOnDataLoss": value}) for value in ("true", "false"))
     new = filled(there, topic)
     assert sum(end - begin for begin, end in log_behind(strict, topic, table.spans).values()) == len(new)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from halfmoon.spark.jobs.reading import Cluster
+from halfmoon.spark.cluster import Cluster
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ def made(cluster, topic):
     return topic
 
 
-def test_the_lag_of_a_group_is_told_in_messages_bytes_and_seconds(spark, cluster, place, made, send):
+def test_the_lag_of_a_group_is_told_in_messages_bytes_and_seconds(cluster, place, made, send):
     group = f"C_{made}"
     send(made, ["12345"] * 6)
     with PullConsumer(group=group, nameserver=cluster.nameserver, auto_commit=False) as consumer:
@@ -28,9 +28,10 @@ def test_the_lag_of_a_group_is_told_in_messages_bytes_and_seconds(spark, cluster
         consumer.seek(queues[1], 3)
         consumer.commit({queues[0]: 2, queues[1]: 3})
 
-    found = {row.queueId: row for row in lag.lag(spark, place, group).collect() if row.topic == made}
+    found = {queue.queue: queue for queue in lag.lag(place, group) if queue.topic == made}
 
-    assert [(found[queue].messages, found[queue].bytes) for queue in (0, 1)] == [(1, 5), (0, 0)]
+    assert [(found[queue].progress, found[queue].end, found[queue].messages) for queue in (0, 1)] == [(2, 3, 1), (3, 3, 0)]
+    assert (5 < found[0].bytes < 1000, found[1].bytes) == (True, 0)
     assert 0 < found[0].seconds < 600
     assert found[1].seconds == 0
     seen = list(lag.sample_lag(place, group, made, every_s=0.05, for_s=0.3))

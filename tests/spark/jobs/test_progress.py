@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from halfmoon.spark.jobs.progress import Progress
+from halfmoon.spark.jobs.progress import JobProgress
 
 STAGES = {3: SimpleNamespace(numCompletedTasks=2, numTasks=5), 4: None}
 
@@ -33,7 +33,7 @@ class Terminal(io.StringIO):
 
 def test_a_terminal_has_one_line_that_is_removed_at_the_end():
     out, session = Terminal(), Session()
-    progress = Progress(session, "ingest", out=out)  # type: ignore[arg-type]
+    progress = JobProgress(session, "ingest", out=out)  # type: ignore[arg-type]
     progress._show(f"ingest: 3 s{progress._tasks()}")
     progress._show("ingest: 4 s")
     progress.__exit__(None, None, None)
@@ -43,7 +43,7 @@ def test_a_terminal_has_one_line_that_is_removed_at_the_end():
 
 def test_elsewhere_a_line_is_written_every_few_seconds_only():
     out = io.StringIO()
-    progress = Progress(Session(), "ingest", out=out)  # type: ignore[arg-type]
+    progress = JobProgress(Session(), "ingest", out=out)  # type: ignore[arg-type]
     progress._show("ingest: 3 s")
     progress._show("ingest: 4 s")
 

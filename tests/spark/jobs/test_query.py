@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from halfmoon.errors import UsageError
-from halfmoon.spark.jobs.query import Gap, Reference, behind_the_seam, references, sql
-from halfmoon.spark.jobs.reading import Cluster
+from halfmoon.spark.cluster import Cluster
+from halfmoon.spark.jobs.query import ArchiveGap, Reference, behind_the_seam, references, sql
 
 QUEUE = ("orders", "broker-a", 0)
 
@@ -45,9 +45,9 @@ def test_the_log_is_read_from_where_the_archive_ends():
     assert behind_the_seam(live, {QUEUE: 20}) == {QUEUE: (20, 30), ("orders", "broker-a", 1): (0, 7)}
 
 
-@pytest.mark.parametrize(("archived", "text"), [(4, "what lies between"), (31, "not the log that was archived")])
+@pytest.mark.parametrize(("archived", "text"), [(4, "messages in between are lost"), (31, "not the log that was archived")])
 def test_messages_that_are_in_neither_are_an_error(archived, text):
-    with pytest.raises(Gap, match=text):
+    with pytest.raises(ArchiveGap, match=text):
         behind_the_seam({QUEUE: (5, 30)}, {QUEUE: archived})
 
 

@@ -10,9 +10,10 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from halfmoon.errors import NoRoute, UsageError
-from halfmoon.spark.jobs import reading
-from halfmoon.spark.jobs.reading import Cluster, frame_of, ranges_of
+from halfmoon.errors import NoRoute
+from halfmoon.spark import cluster
+from halfmoon.spark.cluster import Cluster
+from halfmoon.spark.jobs.reading import frame_of, ranges_of
 
 CLUSTER = Cluster("127.0.0.1:1", {"fetchBytes": "8MiB"})
 BOUNDS = {"orders": {("broker-a", 0): (2, 9), ("broker-a", 1): (0, 0)}, "empty": {}}
@@ -36,7 +37,7 @@ class FakeClient:
 
 @pytest.fixture(autouse=True)
 def client(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "client_of", lambda options: FakeClient())
+    monkeypatch.setattr(cluster, "client_of", lambda options: FakeClient())
 
 
 def test_ranges_are_what_the_queues_hold_and_a_topic_that_is_not_there_has_none():
@@ -50,16 +51,6 @@ def test_ranges_begin_with_the_first_message_since_a_time():
     ranges = ranges_of(CLUSTER, ["orders", "empty"], since_ms=2000)
 
     assert ranges == {("orders", "broker-a", 0): (9, 9), ("orders", "broker-a", 1): (0, 0)}
-
-
-def test_options_that_the_source_does_not_know_are_refused_before_spark_starts():
-    with pytest.raises(UsageError):
-        Cluster("127.0.0.1:1", {"fetchBites": "8MiB"}).client()
-
-
-def test_an_audit_reads_half_messages_and_keeps_the_other_options():
-    assert CLUSTER.with_half_messages().options == {"fetchBytes": "8MiB", "halfMessages": "true"}
-    assert CLUSTER.options == {"fetchBytes": "8MiB"}
 
 
 class FakeSession:

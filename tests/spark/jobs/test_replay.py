@@ -10,9 +10,10 @@ import pytest
 from halfmoon import Admin
 from halfmoon.client.batches import BatchName, BatchTransactions
 from halfmoon.errors import NoRoute, UsageError
+from halfmoon.spark.cluster import Cluster
 from halfmoon.spark.jobs import replay as replay_module
-from halfmoon.spark.jobs.reading import Cluster, ranges_of
-from halfmoon.spark.jobs.replay import LAST, Outcome, replay, unsent
+from halfmoon.spark.jobs.reading import ranges_of
+from halfmoon.spark.jobs.replay import LAST, ReplayResult, replay, unsent
 from halfmoon.spark.lake import schemas
 from halfmoon.spark.lake.files import layout_for
 from halfmoon.spark.lake.ingest import ingest
@@ -64,7 +65,7 @@ def test_what_is_chosen_is_sent_once_with_what_users_gave_it_in_the_order_of_its
     again = replay(spark, place, source, target, id=f"id-{source}")
 
     there = held(target)
-    assert (found, again) == (Outcome(9, 1), Outcome(0, 0, complete_before=True))
+    assert (found, again) == (ReplayResult(9, 1), ReplayResult(0, 0, complete_before=True))
     assert told == [(0, 9), (9, 9)]
     for letter, wanted in (("a", ["a0", "a1", "a2", "a3", "a4"]), ("b", ["b0", "b1", "b3", "b4"])):
         mine = [one for one in there if one.body.decode()[0] == letter]
@@ -85,7 +86,7 @@ def test_a_rate_is_kept_batch_by_batch_in_the_order_of_storing(spark, place, mad
         on_progress=lambda *one: told.append((*one, bodies(held(target)))),
     )  # fmt: skip
 
-    assert found == Outcome(7, 3)
+    assert found == ReplayResult(7, 3)
     assert told == [(3, 7, ["0", "1", "2"]), (6, 7, ["0", "1", "2", "3", "4", "5"]), (7, 7, [str(i) for i in range(7)])]
     assert (len(waits), waits[0]) == (3, 0.0)
     assert all(0 <= wait <= 1.0 for wait in waits[1:])
@@ -117,7 +118,7 @@ def test_a_replay_that_was_cut_off_goes_on_and_sends_nothing_twice(spark, place,
     to_do = replay(spark, place, source, target, id=f"id-{source}", dry_run=True)
     found = replay(spark, place, source, target, id=f"id-{source}", rate=3.0)
 
-    assert (to_do, found) == (Outcome(3, 0), Outcome(3, 1))
+    assert (to_do, found) == (ReplayResult(3, 0), ReplayResult(3, 1))
     assert bodies(held(target)) == [*"01234567", "late"]
     assert replay(spark, place, source, target, id=f"id-{source}", rate=3.0).complete_before
 
@@ -145,7 +146,7 @@ def test_a_replay_that_goes_on_after_its_source_expired_says_what_it_never_sent(
         replay(spark, place, source, target, id=f"id-{source}", rate=3.0)
     loose = Cluster(place.endpoints, {**place.options, "failOnDataLoss": "false"})
 
-    assert replay(spark, loose, source, target, id=f"id-{source}", rate=3.0) == Outcome(3, 1)
+    assert replay(spark, loose, source, target, id=f"id-{source}", rate=3.0) == ReplayResult(3, 1)
     assert f"{source} broker-a queue 0: offsets 3 to 4" in caplog.text
     assert bodies(held(target)) == list("012567")
 
@@ -171,7 +172,7 @@ def decided(cluster, made):
     return decide
 
 
-DECIDED = [(0, ["a", "b"], Outcome(1, 1)), (LAST, ["a", "b", "c"], Outcome(0, 0, complete_before=True))]
+DECIDED = [(0, ["a", "b"], ReplayResult(1, 1)), (LAST, ["a", "b", "c"], ReplayResult(0, 0, complete_before=True))]
 
 
 @pytest.mark.parametrize(("number", "bodies_decided", "wanted"), DECIDED)
@@ -222,16 +223,16 @@ def test_a_table_is_replayed_from_a_time_on_and_its_copies_name_their_messages(s
     found = replay(spark, place, table, target, id=f"id-{source}", since_ms=since, where="cast(body as string) like 'n%'")
 
     [one] = held(target)
-    assert (found, one.body, one.properties["REPLAY_OF"]) == (Outcome(1, 1), b"new", f"{source}/broker-a/1/0")
+    assert (found, one.body, one.properties["REPLAY_OF"]) == (ReplayResult(1, 1), b"new", f"{source}/broker-a/1/0")
 
 
 def test_a_replay_of_nothing_leaves_its_id_free(spark, place, made, send, held):
     source, target = made
     send(source, ["a"])
 
-    assert replay(spark, place, source, target, id=f"id-{source}", where="body = 'b'") == Outcome(0, 0)
-    assert replay(spark, place, source, target, id=f"id-{source}", where="body = 'b'", rate=1.0) == Outcome(0, 0)
-    assert replay(spark, place, source, target, id=f"id-{source}") == Outcome(1, 1)
+    assert replay(spark, place, source, target, id=f"id-{source}", where="body = 'b'") == ReplayResult(0, 0)
+    assert replay(spark, place, source, target, id=f"id-{source}", where="body = 'b'", rate=1.0) == ReplayResult(0, 0)
+    assert replay(spark, place, source, target, id=f"id-{source}") == ReplayResult(1, 1)
 
 
 def test_what_cannot_be_replayed_is_refused(spark, place, made, send, tmp_path, cluster):

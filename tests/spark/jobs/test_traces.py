@@ -1,67 +1,65 @@
-"""Trace records as rows and as spans, from bodies as clients write them."""
+"""Trace records as spans: each send, second phase and call of a listener with its end, the first ones first."""
 
 from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
 from halfmoon.spark.jobs import traces
 from halfmoon.wire.bodies.traces import TraceRecord, encode_traces
-from tests.spark.jobs.frames import BEGIN_MS, at, frame, row
 
-pytestmark = pytest.mark.slow
-
+BEGIN_MS = 1_780_000_000_000
 RECORDS = [
-    TraceRecord(
-        kind="Pub",
-        at_ms=BEGIN_MS,
-        group="P",
-        topic="orders",
-        msg_id="m1",
-        cost_ms=7,
-        message_kind=1,
-        offset_msg_id="7F",
-        success=True,
-    ),
+    TraceRecord(kind="SubAfter", msg_id="m1", request_id="r1", cost_ms=5, success=False, code=4),
+    TraceRecord(kind="SubBefore", at_ms=BEGIN_MS + 40, group="C", msg_id="m2", request_id="r1"),
     TraceRecord(
         kind="EndTransaction", at_ms=BEGIN_MS + 20, group="P", topic="orders", msg_id="m1", state="COMMIT_MESSAGE", from_check=True
     ),
     TraceRecord(kind="SubBefore", at_ms=BEGIN_MS + 30, group="C", msg_id="m1", request_id="r1", retries=2),
-    TraceRecord(kind="SubAfter", msg_id="m1", request_id="r1", cost_ms=5, success=False, code=4),
-    TraceRecord(kind="SubBefore", at_ms=BEGIN_MS + 40, group="C", msg_id="m2", request_id="r1"),
+    TraceRecord(kind="Pub", at_ms=BEGIN_MS, group="P", topic="orders", msg_id="m1", cost_ms=7, message_kind=1),
 ]
 
 
-@pytest.fixture
-def events(spark):
-    bodies = [encode_traces(RECORDS[:3]).encode(), encode_traces(RECORDS[3:]).encode(), b"no trace", b"\xff\x01\x02", b""]
-    return traces.events(frame(spark, [row(topic="RMQ_SYS_TRACE_TOPIC", body=body) for body in bodies]))
+def at(ms: int) -> datetime:
+    return datetime.fromtimestamp((BEGIN_MS + ms) / 1000, UTC)
 
 
-def test_every_record_is_a_row_and_what_is_none_is_left_out(events):
-    found = events.collect()
-
-    assert [(one.kind, one.msgId, one.clientGroup) for one in found] == [
-        ("Pub", "m1", "P"),
-        ("EndTransaction", "m1", "P"),
-        ("SubBefore", "m1", "C"),
-        ("SubAfter", "m1", ""),
-        ("SubBefore", "m2", "C"),
-    ]
-    assert (found[0].topic, found[0].costMs, found[1].fromCheck, found[3].at, found[3].code) == ("orders", 7, True, None, 4)
+def spans_of(records: list[TraceRecord], count_max: int) -> list[dict[str, Any]]:
+    """Return the spans of records, of which each body has some."""
+    bodies = [encode_traces(records[at : at + 2]).encode() for at in range(0, len(records), 2)]
+    return traces.spans_of([*bodies, b"no trace", b"\xff\x01\x02", b""], count_max)
 
 
-def test_spans_have_their_times_and_a_call_without_an_end_has_none(events):
-    found = traces.spans(events).orderBy("begin").collect()
+def test_spans_have_their_times_and_a_call_without_an_end_has_none():
+    found = spans_of(RECORDS, 10)
 
-    assert [(one.span, one.who, one.msgId, one.costMs, one.success, one.retries, one.fromCheck) for one in found] == [
+    told = [tuple(one[name] for name in ("span", "who", "msgId", "costMs", "success", "retries", "fromCheck")) for one in found]
+    assert told == [
         ("half", "P", "m1", 7, True, 0, False),
         ("commit", "P", "m1", 0, True, 0, True),
         ("consume", "C", "m1", 5, False, 2, False),
         ("consume", "C", "m2", None, None, 0, False),
     ]
-    assert [one.end for one in found] == [
-        at(7).replace(tzinfo=None),
-        at(20).replace(tzinfo=None),
-        at(35).replace(tzinfo=None),
-        None,
-    ]
+    assert [one["end"] for one in found] == [at(7), at(20), at(35), None]
+
+
+def test_only_the_first_spans_are_held(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(traces, "ENDS_MAX", 1)
+    later = [TraceRecord(kind="SubAfter", msg_id="m9", request_id="r9"), *RECORDS[1:]] * 400
+
+    found = spans_of([*RECORDS, *later], 3)
+
+    assert [one["msgId"] for one in found] == ["m1"] * 3
+    assert {one["span"] for one in found} == {"half"}
+
+
+def test_a_time_that_no_calendar_has_is_left_out():
+    assert [one["begin"] for one in spans_of([TraceRecord(kind="Pub"), TraceRecord(kind="Pub", at_ms=10**18)], 2)] == [None, None]
+
+
+def test_records_of_other_messages_are_left_out():
+    body = encode_traces(RECORDS).encode()
+
+    assert [one["span"] for one in traces.spans_of([body], 9, "m2")] == ["consume"]

@@ -13,18 +13,18 @@ from pathlib import Path
 import halfmoon.spark
 from halfmoon.spark.lake.files import layout_for
 from halfmoon.spark.lake.ingest import ingest_stream
-from halfmoon.spark.lake.ledger import Ledger
-from halfmoon.spark.lake.manifest import Manifest
+from halfmoon.spark.lake.ledger import TableLedger
+from halfmoon.spark.lake.manifest import BatchManifest
 from halfmoon.spark.lake.table import LakeTable
 from tests.spark.faults.driver import SMALL
 
 
-class DyingLedger(Ledger):
+class DyingLedger(TableLedger):
     """A ledger whose driver dies before or after it decides a batch."""
 
     where, number = "never", -1
 
-    def decide(self, manifest: Manifest) -> Manifest | None:
+    def decide(self, manifest: BatchManifest) -> BatchManifest | None:
         """Decide, and die."""
         if manifest.batch == self.number and self.where == "before":
             os.kill(os.getpid(), signal.SIGKILL)
@@ -41,7 +41,7 @@ def main(nameserver: str, topic: str, place: str, kind: str, where: str, number:
     table.ledger = ledger = DyingLedger(table.root)
     ledger.where, ledger.number = where, int(number)
 
-    def progress(manifest: Manifest) -> None:
+    def progress(manifest: BatchManifest) -> None:
         if manifest.batch == ledger.number and where == "after":
             os.kill(os.getpid(), signal.SIGKILL)
 

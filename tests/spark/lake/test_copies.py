@@ -13,7 +13,7 @@ pytest.importorskip("pyiceberg")
 
 from halfmoon.errors import UsageError
 from halfmoon.spark.lake.copies import PLACE, check_copies, copies, counted, first_of_copies, places_by_file
-from halfmoon.spark.lake.manifest import Copies
+from halfmoon.spark.lake.manifest import CopyCount
 
 COLUMNS = (*PLACE, "keys", "storeTimestamp", "_file")
 
@@ -39,7 +39,7 @@ def test_rows_are_counted_by_queue_over_all_files():
     first, second = ("orders", "broker-a", 0), ("orders", "broker-a", 1)
     files = {"a": {second: np.array([1]), first: np.array([5, 6])}, "b": {first: np.array([7])}}
 
-    assert sorted(counted(files)) == [Copies(*first, 3), Copies(*second, 1)]
+    assert sorted(counted(files)) == [CopyCount(*first, 3), CopyCount(*second, 1)]
     assert counted({}) == ()
 
 

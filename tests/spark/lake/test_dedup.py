@@ -15,8 +15,9 @@ pytest.importorskip("pyiceberg")
 from halfmoon.errors import UsageError
 from halfmoon.spark.lake.dedup import Dedup, without_copies
 from halfmoon.spark.lake.files import Layout, layout_for, write
-from halfmoon.spark.lake.manifest import Copies, Span, TaskReport, manifest_of
+from halfmoon.spark.lake.manifest import CopyCount, TaskReport, manifest_of
 from halfmoon.spark.lake.table import LakeTable
+from halfmoon.spark.source.partitions import Range
 from halfmoon.spark.source.rows import schema_of
 from tests.spark.lake.tables import KINDS, table_of
 
@@ -38,7 +39,7 @@ def part(layout: Layout, queue: int, rows: list[Row]) -> TaskReport:
         }
         for offset, keys, hours in rows
     ]  # fmt: skip
-    span = Span("orders", "broker-a", queue, rows[0][0], rows[-1][0] + 1)
+    span = Range("orders", "broker-a", queue, rows[0][0], rows[-1][0] + 1)
     return write(layout, [pa.RecordBatch.from_pylist(values, schema_of(names))], [span])
 
 
@@ -62,7 +63,11 @@ def test_of_copies_the_first_stays_and_older_rows_than_the_bound_do_not_count(sp
     left, copies = without_copies(spark, table, layout, Dedup(by="keys", hours=25), parts)
     table.publish(manifest_of("q", 1, left, copies=copies))
 
-    assert copies == (Copies("orders", "broker-a", 0, 1), Copies("orders", "broker-a", 1, 1), Copies("orders", "broker-a", 2, 2))
+    assert copies == (
+        CopyCount("orders", "broker-a", 0, 1),
+        CopyCount("orders", "broker-a", 1, 1),
+        CopyCount("orders", "broker-a", 2, 2),
+    )
     assert places(spark, table) == [(0, 0), (0, 1), (0, 2), (0, 3), (0, 5), (0, 6), (1, 0)]
     assert [len(each.files) for each in left] == [1, 1, 0]
     assert {path for path in before if (table.root / path).exists()} == set()
@@ -77,7 +82,7 @@ def test_with_no_hours_the_table_is_not_looked_at_and_files_without_copies_stay(
 
     left, copies = without_copies(spark, table, layout, Dedup(by="keys", hours=0), parts)
 
-    assert copies == (Copies("orders", "broker-a", 1, 1),)
+    assert copies == (CopyCount("orders", "broker-a", 1, 1),)
     assert (left[0], left[1].files[0].rows) == (parts[0], 1)
 
 

@@ -118,11 +118,11 @@ def test_decoded_fields_may_stand_in_one_column(tmp_path: Path):
 @pytest.mark.parametrize(
     ("names", "values", "text"),
     [
-        (["body"], {}, "body of the body would stand for the column body"),  # a column that the table does not keep
+        (["body"], {}, "body of the body has the name of the column body"),  # a column that the table does not keep
         (["properties"], {"columns": ("queueOffset",)}, "column properties"),
-        (["Tags"], {}, "Tags of the body would stand for the column tags"),
+        (["Tags"], {}, "Tags of the body has the name of the column tags"),
         (["id", "DAY"], {"partition": "day"}, "column day"),
-        (["id"], {"into": "Body"}, "Body of the body would stand for the column body"),
+        (["id"], {"into": "Body"}, "Body of the body has the name of the column body"),
         (["id", "ID"], {}, "the schema names a field twice: id and ID"),
         (["id", "id"], {"into": "order"}, "the schema names a field twice: id and id"),
     ],

@@ -21,7 +21,7 @@ from halfmoon.spark.lake import files, schemas
 from halfmoon.spark.lake import ingest as module
 from halfmoon.spark.lake.dedup import Dedup
 from halfmoon.spark.lake.files import layout_for
-from halfmoon.spark.lake.ingest import Ingested, ingest, ingest_stream
+from halfmoon.spark.lake.ingest import IngestTotals, ingest, ingest_stream
 from halfmoon.spark.lake.verify import verify
 from halfmoon.spark.source.options import source_options
 from halfmoon.spark.source.partitions import Range
@@ -55,7 +55,7 @@ def test_a_topic_goes_into_a_table_and_what_comes_later_follows(
     second = ingest(spark, table, layout, options(cluster, topic))
     third = ingest(spark, table, layout, options(cluster, topic))
 
-    assert (first.rows, first.batches >= 3, second.rows, third) == (300, True, 50, Ingested(0, 0, 0, 0))
+    assert (first.rows, first.batches >= 3, second.rows, third) == (300, True, 50, IngestTotals(0, 0, 0, 0))
     assert bodies(table.read(spark)) == sorted([f"a{i:03}" for i in range(300)] + [f"b{i:03}" for i in range(50)])
 
 

@@ -21,9 +21,10 @@ from halfmoon.spark.lake.files import Layout, layout_for, write
 from halfmoon.spark.lake.iceberg import Iceberg
 from halfmoon.spark.lake.ledger import TableChanged, now_ms
 from halfmoon.spark.lake.maintenance import compact, dedup, sweep, vacuum
-from halfmoon.spark.lake.manifest import Span, TaskReport, manifest_of, merge_spans
+from halfmoon.spark.lake.manifest import TaskReport, manifest_of, merge_spans
 from halfmoon.spark.lake.table import LakeTable
 from halfmoon.spark.lake.verify import verify
+from halfmoon.spark.source.partitions import Range
 from halfmoon.spark.source.rows import schema_of
 from tests.spark.lake.tables import KINDS, table_of
 
@@ -49,7 +50,7 @@ def written(layout: Layout, begin: int, ids: list[str]) -> TaskReport:
         }
         for i, id in enumerate(ids)
     ]  # fmt: skip
-    span = Span("orders", "broker-a", 0, begin, begin + len(ids))
+    span = Range("orders", "broker-a", 0, begin, begin + len(ids))
     return write(layout, [pa.RecordBatch.from_pylist(rows, schema_of(names))], [span])
 
 
@@ -82,7 +83,7 @@ def test_compaction_leaves_few_files_and_every_row(spark: Any, tmp_path: Path, k
 
     assert (gone, len(table.files())) == (10, 3)
     assert offsets(table.read(spark)) == list(range(21))
-    assert merge_spans(table.state().spans) == (Span("orders", "broker-a", 0, 0, 21),)
+    assert merge_spans(table.state().spans) == (Range("orders", "broker-a", 0, 0, 21),)
     assert compact(spark, table) == 2
     assert offsets(table.read(spark)) == list(range(21))
 

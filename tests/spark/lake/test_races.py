@@ -18,9 +18,10 @@ from deltalake import DeltaTable
 from halfmoon.errors import StoreError
 from halfmoon.spark.lake.files import Layout, layout_for, write
 from halfmoon.spark.lake.iceberg import Iceberg
-from halfmoon.spark.lake.ledger import TRIES, Ledger, State
-from halfmoon.spark.lake.manifest import Manifest, Span, manifest_of
+from halfmoon.spark.lake.ledger import TRIES, TableLedger, TableState
+from halfmoon.spark.lake.manifest import BatchManifest, manifest_of
 from halfmoon.spark.lake.table import LakeTable
+from halfmoon.spark.source.partitions import Range
 from halfmoon.spark.source.rows import schema_of
 from tests.spark.lake.tables import table_of
 
@@ -37,11 +38,11 @@ def made(place: Path, kind: str) -> tuple[LakeTable, LakeTable, Layout]:
     return first, second, layout
 
 
-def batch(layout: Layout, number: int, id: str = "q") -> Manifest:
+def batch(layout: Layout, number: int, id: str = "q") -> BatchManifest:
     """Write the file of a batch and return its manifest."""
     begin = ROWS * number
     rows = [{"topic": "orders", "queueId": 0, "queueOffset": begin + i} for i in range(ROWS)]
-    span = Span("orders", id, 0, begin, begin + ROWS)
+    span = Range("orders", id, 0, begin, begin + ROWS)
     return manifest_of(id, number, [write(layout, [pa.RecordBatch.from_pylist(rows, schema_of(layout.needed()))], [span])])
 
 
@@ -148,16 +149,16 @@ def _change(table: LakeTable, layout: Layout, number: int) -> None:
 def test_a_batch_decided_while_the_record_is_folded_is_taken_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str):
     first, second, layout = made(tmp_path, kind)
     first.publish(batch(layout, 0))
-    plain = Ledger.state
+    plain = TableLedger.state
 
-    def state(self: Ledger) -> State:
+    def state(self: TableLedger) -> TableState:
         monkeypatch.undo()  # a driver decides a batch just before each further look, and dies
         looks.append(second.ledger.decide(batch(layout, len(looks) + 1)))
-        monkeypatch.setattr(Ledger, "state", state)
+        monkeypatch.setattr(TableLedger, "state", state)
         return plain(self)
 
     looks: list[object] = []
-    monkeypatch.setattr(Ledger, "state", state)
+    monkeypatch.setattr(TableLedger, "state", state)
     snapshot_of = first.add_snapshot()
     monkeypatch.undo()
     second.recover()

@@ -16,8 +16,9 @@ pytest.importorskip("pyiceberg")
 from halfmoon.errors import UsageError
 from halfmoon.spark.lake.files import layout_for, write
 from halfmoon.spark.lake.iceberg import Iceberg
-from halfmoon.spark.lake.manifest import Span, manifest_of
+from halfmoon.spark.lake.manifest import manifest_of
 from halfmoon.spark.lake.table import LakeTable
+from halfmoon.spark.source.partitions import Range
 from halfmoon.spark.source.rows import schema_of
 from tests.spark.lake.tables import table_of
 
@@ -45,7 +46,7 @@ def test_a_table_of_one_kind_gets_nothing_of_another(tmp_path: Path):
 
 
 def test_plain_parquet_is_no_kind_of_table(tmp_path: Path):
-    with pytest.raises(UsageError, match="would count a batch twice after a crash; take delta"):
+    with pytest.raises(UsageError, match="would contain a batch twice after a crash; use delta"):
         LakeTable(tmp_path / "table", kind="parquet")
 
 
@@ -57,7 +58,7 @@ def test_files_of_other_writers_in_an_iceberg_table_are_left_to_them(tmp_path: P
     )
     table.create(layout)
     row = {"topic": "orders", "storeTimestamp": datetime(2026, 1, 31, tzinfo=UTC)}
-    ours = write(layout, [pa.RecordBatch.from_pylist([row], schema_of(layout.needed()))], [Span("orders", "broker-a", 0, 0, 1)])
+    ours = write(layout, [pa.RecordBatch.from_pylist([row], schema_of(layout.needed()))], [Range("orders", "broker-a", 0, 0, 1)])
     table.publish(manifest_of("q", 0, [ours]))
     theirs = table.root / place
     theirs.parent.mkdir(parents=True, exist_ok=True)

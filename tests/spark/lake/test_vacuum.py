@@ -15,8 +15,9 @@ from halfmoon.errors import StoreError, UsageError
 from halfmoon.spark.lake.files import Layout, layout_for, write
 from halfmoon.spark.lake.ledger import now_ms
 from halfmoon.spark.lake.maintenance import KEEP_MS_MIN, sweep, vacuum
-from halfmoon.spark.lake.manifest import Manifest, Span, manifest_of
+from halfmoon.spark.lake.manifest import BatchManifest, manifest_of
 from halfmoon.spark.lake.table import LakeTable
+from halfmoon.spark.source.partitions import Range
 from halfmoon.spark.source.rows import schema_of
 from tests.cli.conftest import run_alone  # noqa: F401 - a fixture
 from tests.spark.lake.tables import table_of
@@ -38,14 +39,14 @@ def table(tmp_path: Path, layout: Layout) -> LakeTable:
     return found
 
 
-def written(layout: Layout, number: int) -> Manifest:
+def written(layout: Layout, number: int) -> BatchManifest:
     """Write the file of a batch and return its manifest."""
     row = {"topic": "orders", "brokerName": "broker-a", "queueId": 0, "queueOffset": number}
-    span = Span("orders", "broker-a", 0, number, number + 1)
+    span = Range("orders", "broker-a", 0, number, number + 1)
     return manifest_of("q", number, [write(layout, [pa.RecordBatch.from_pylist([row], schema_of(layout.needed()))], [span])])
 
 
-def age(table: LakeTable, batch: Manifest, by_ms: int) -> Path:
+def age(table: LakeTable, batch: BatchManifest, by_ms: int) -> Path:
     """Make the file of a batch as old as that; return its path."""
     path = table.root / batch.files[0].path
     os.utime(path, ((now_ms() - by_ms) / 1000,) * 2)
@@ -55,7 +56,7 @@ def age(table: LakeTable, batch: Manifest, by_ms: int) -> Path:
 def test_a_vacuum_that_would_remove_the_files_of_a_batch_under_way_is_refused(table: LakeTable, layout: Layout):
     path = age(table, written(layout, 0), HOUR_MS // 2)
 
-    with pytest.raises(UsageError, match="60 s old would remove those of batches under way: 1h is the least"):
+    with pytest.raises(UsageError, match="60 s old would remove those of running batches: 1h is the least"):
         vacuum(table, keep_ms=60_000)
 
     assert (vacuum(table, keep_ms=KEEP_MS_MIN), path.exists()) == ([], True)

@@ -6,16 +6,16 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from halfmoon.spark.lake.manifest import Span
 from halfmoon.spark.lake.verify import NO_ROWS, QueueSums, verdict
+from halfmoon.spark.source.partitions import Range
 
 QUEUE = ("orders", "broker-a", 0)
 TEN = QueueSums(10, 10, 0, 9, 77)
 
 
-def spans(*ends: tuple[int, int]) -> list[Span]:
+def spans(*ends: tuple[int, int]) -> list[Range]:
     """Return the ranges of some batches."""
-    return [Span(*QUEUE, begin, end) for begin, end in ends]
+    return [Range(*QUEUE, begin, end) for begin, end in ends]
 
 
 def test_a_table_with_every_offset_once_is_right():

@@ -14,12 +14,13 @@ from types import SimpleNamespace
 from typing import Any
 
 from halfmoon import effects
-from halfmoon.client import ranges as client_ranges
 from halfmoon.client.core.instance import Instance
 from halfmoon.client.core.ranges import RangesCore, RangeSettings
 from halfmoon.client.ranges import Ranges
+from halfmoon.client.settings import settings_of
 from halfmoon.errors import ConnectFailed, TopicNotFound, TopicRecreated
 from halfmoon.model import MessageQueue
+from halfmoon.spark import clients
 from halfmoon.wire.bodies import BrokerData, QueueData, TopicList, TopicOffset, TopicRouteData, TopicStatsTable, to_json
 from halfmoon.wire.command import Command
 from halfmoon.wire.headers.offset import GetMaxOffset, GetMinOffset, OffsetReply
@@ -334,15 +335,16 @@ def _outcome(cluster: Cluster, operation: Any) -> Any:
 @contextmanager
 def reached(cluster: Cluster) -> Iterator[None]:
     """Let all clients of ranges that this process makes be of a cluster; ``cluster.clients`` are those that it has now."""
-    kept = client_ranges.of_process
+    kept = clients.ranges
 
-    def of_model(make: Any, settings: Any) -> Any:
+    def of_model(**values: Any) -> Any:
+        settings = settings_of(RangeSettings, values)
         if settings not in cluster.clients:
             cluster.clients[settings] = ModelRanges(cluster, settings)
         return cluster.clients[settings]
 
-    client_ranges.of_process = of_model
+    clients.ranges = of_model
     try:
         yield
     finally:
-        client_ranges.of_process = kept
+        clients.ranges = kept

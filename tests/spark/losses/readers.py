@@ -13,8 +13,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from halfmoon.errors import HalfmoonError
 from halfmoon.spark.lake.files import messages
 from halfmoon.spark.lake.ingest import _cut, _todo
-from halfmoon.spark.lake.ledger import State
-from halfmoon.spark.lake.manifest import Span, TaskReport, manifest_of, span_of
+from halfmoon.spark.lake.ledger import TableState
+from halfmoon.spark.lake.manifest import TaskReport, manifest_of
 from halfmoon.spark.source.checkpoint import position_from_json
 from halfmoon.spark.source.options import source_options
 from halfmoon.spark.source.partitions import Range
@@ -238,7 +238,7 @@ class IngestReading(Reader):
 
     def begin(self) -> None:
         super().begin()
-        self.table = State(None, ())
+        self.table = TableState(None, ())
 
     def read(self) -> None:
         if self.chance.random() < 0.5:
@@ -251,10 +251,10 @@ class IngestReading(Reader):
         while todo:
             now, todo = _cut(todo, self.chance.choice((5, 1_000)))
             self.meanwhile()
-            gaps: list[Span] = []
+            gaps: list[Range] = []
             rows = self.rows_of(partial(self._bodies, now, gaps))
-            report = TaskReport(attempt="", spans=tuple(map(span_of, now)), gaps=tuple(gaps))
-            self.table = State(None, (*self.table.batches, manifest_of("i", len(self.table.batches), [report])))
+            report = TaskReport(attempt="", spans=tuple(now), gaps=tuple(gaps))
+            self.table = TableState(None, (*self.table.batches, manifest_of("i", len(self.table.batches), [report])))
             counted: dict[tuple[str, str, int], int] = {}
             for gap in gaps:
                 key = gap.topic, gap.broker, gap.queue
@@ -263,7 +263,7 @@ class IngestReading(Reader):
             self.accounts.batch(spans, rows, counted)
             self.accounts.look()
 
-    def _bodies(self, ranges: list[Range], gaps: list[Span]) -> list[str]:
+    def _bodies(self, ranges: list[Range], gaps: list[Range]) -> list[str]:
         batches = messages(self.options, ("body",), ranges, gaps)
         return [body.decode() for batch in batches for body in batch.column("body").to_pylist()]
 

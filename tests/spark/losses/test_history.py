@@ -46,7 +46,7 @@ def test_a_broker_that_goes_away_again_is_told_again(caplog: pytest.LogCaptureFi
             cluster.back("broker-b")
             assert query.batch() is None
 
-    assert caplog.text.count("orders is not at broker-b any more: the query goes on without it") == 2
+    assert caplog.text.count("orders is not at broker-b any more: the query continues without it") == 2
 
 
 def test_messages_do_get_lost_and_errors_do_come() -> None:

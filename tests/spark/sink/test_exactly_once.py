@@ -160,17 +160,6 @@ def test_whatever_is_killed_and_run_again_each_row_is_there_once(tasks: list[lis
     assert sorted(brokers.topic) == sorted(body.encode() for bodies in tasks for body in bodies for _ in range(2))
 
 
-def test_two_attempts_that_both_finish_are_one():
-    brokers = Brokers()
-    loser = prepare(brokers, OPTIONS, BATCH, 0, [rows(["a", "b"])])
-    winner = prepare(brokers, OPTIONS, BATCH, 0, [rows(["a", "b"])])
-
-    commit_batch(brokers, OPTIONS, [winner])
-    commit_batch(brokers, OPTIONS, [loser])
-
-    assert brokers.topic == [b"a", b"b"]
-
-
 def test_a_commit_that_raised_after_the_decision_is_carried_out_by_the_next_run():
     brokers = Brokers()
     brokers.left = 3  # prepare, vote, decide
@@ -183,16 +172,6 @@ def test_a_commit_that_raised_after_the_decision_is_carried_out_by_the_next_run(
     assert said[0].decided
     assert brokers.topic == [b"a"]
     assert brokers.calls[-3:] == ["prepare", "decide", "apply"]
-
-
-def test_a_zombie_that_writes_after_the_decision_stores_nothing():
-    brokers = Brokers()
-    run(brokers, [["a"]])
-
-    zombie = prepare(brokers, OPTIONS, BATCH, 0, [rows(["a"])])
-
-    assert zombie.decided
-    assert [name for _, name, _ in brokers.held if name == zombie.attempt] == []
 
 
 def test_a_task_sends_no_more_once_the_batch_is_decided():
@@ -322,7 +301,7 @@ def test_brokers_that_cannot_be_reached_leave_word_of_what_to_do():
     with pytest.raises(ConnectionLost) as raised:
         run(Gone(), [["a"]])
 
-    assert "Started again, a stream goes on where it stands" in raised.value.__notes__[0]
+    assert "Started again, a stream continues where it was" in raised.value.__notes__[0]
     assert f"after {OPTIONS.retries} retries; the option retries" in raised.value.__notes__[0]
 
 

@@ -26,7 +26,7 @@ GIVEN = {"endpoints": "127.0.0.1:9876", "topic": "orders"}
         ({"extraColumns": "drop"}, "extraColumns"),
         ({"kafka.bootstrap.servers": "x:1"}, "Kafka's kafka.bootstrap.servers is endpoints"),
         ({"kafka.enable.idempotence": "true"}, "Kafka's kafka.enable.idempotence is delivery"),
-        ({"kafka.acks": "all"}, "nothing here is like Kafka's kafka.acks"),
+        ({"kafka.acks": "all"}, "there is no equivalent of Kafka's kafka.acks"),
         ({"batchBytes": "8m"}, "batchBytes"),
     ],
 )

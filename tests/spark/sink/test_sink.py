@@ -17,13 +17,13 @@ from halfmoon.errors import ConnectionLost, MessageIllegal, UsageError
 from halfmoon.model import RECONSUME_REASON, MessageQueue
 from halfmoon.spark.sink import sink
 from halfmoon.spark.sink.options import SinkOptions
-from halfmoon.spark.sink.sink import BatchWriter, Sending, SendReport, Task, batch_writer, stream_task, stream_writer, write
+from halfmoon.spark.sink.sink import BatchWriter, RowSender, SendReport, SinkTask, batch_writer, stream_task, stream_writer, write
 from halfmoon.testing.local import LocalCluster
 from halfmoon.wire.record import decode_batch
 from tests.spark.waiting import until
 from tests.visible import visible
 
-TASK = Task("query-1", 4, 0)
+TASK = SinkTask("query-1", 4, 0)
 GIVEN = {"endpoints": "127.0.0.1:9876", "topic": "orders"}
 ROW = StructType([StructField("body", StringType()), StructField("keys", StringType())])
 
@@ -140,7 +140,7 @@ def test_idempotent_a_second_run_of_a_part_adds_what_was_missing(cluster: LocalC
 
 def test_idempotent_other_batches_partitions_and_queries_are_other_rows(cluster: LocalCluster, topic: str):
     options = SinkOptions(endpoints=cluster.nameserver, topic=topic, delivery="idempotent")
-    for task in (TASK, Task("query-1", 5, 0), Task("query-1", 4, 1), Task("query-2", 4, 0)):
+    for task in (TASK, SinkTask("query-1", 5, 0), SinkTask("query-1", 4, 1), SinkTask("query-2", 4, 0)):
         write(options, task, iter([rows(["x"])]))
 
     assert bodies(stored(cluster, topic)) == ["x"] * 4
@@ -197,7 +197,7 @@ def test_idempotent_a_broker_with_more_queues_than_before_knows_its_repeats(clus
     later = replace(options, producer_group="later")  # asks for its queues anew
     write(later, TASK, iter([batch]))
     assert stored(cluster, topic) == before
-    write(later, Task("query-2", 0, 0), iter([batch]))
+    write(later, SinkTask("query-2", 0, 0), iter([batch]))
     assert (len(before), len(stored(cluster, topic))) == (2, 5)
 
 
@@ -205,7 +205,7 @@ def test_idempotent_rows_choose_among_the_queues_that_are_there():
     chosen = []
     for queue_count in (4, 5):
         producer = FakeProducer(queue_count)
-        sending = Sending(producer, SinkOptions(endpoints="x:1", topic="orders", delivery="idempotent"), TASK)
+        sending = RowSender(producer, SinkOptions(endpoints="x:1", topic="orders", delivery="idempotent"), TASK)
         sending.rows(rows([f"r{i}" for i in range(20)]))
         chosen.append([queue.queue_id for _, (queue,) in producer.sent])
 
@@ -217,7 +217,7 @@ def test_idempotent_rows_choose_among_the_queues_that_are_there():
 def test_no_more_requests_are_under_way_than_the_option_says(delivery: str, most: int):
     producer = FakeProducer()
     options = SinkOptions(endpoints="x:1", topic="orders", delivery=delivery, in_flight=3, batch_bytes=1024)
-    sending = Sending(producer, options, TASK)
+    sending = RowSender(producer, options, TASK)
 
     sending.rows(rows([f"{i:05}" * 10 for i in range(500)]))
     done = sending.finish()
@@ -231,7 +231,7 @@ def test_each_request_may_go_to_any_queue_and_the_tasks_begin_at_different_ones(
     producer = FakeProducer()
     options = SinkOptions(endpoints="x:1", topic="orders", batch_bytes=1024)
     for partition in range(4):
-        Sending(producer, options, Task("q", 0, partition)).rows(rows(["a"]))
+        RowSender(producer, options, SinkTask("q", 0, partition)).rows(rows(["a"]))
 
     assert [queues[0].queue_id for _, queues in producer.sent] == [0, 1, 2, 3]
     assert all(sorted(queues) == producer.queues("orders") for _, queues in producer.sent)
@@ -242,7 +242,7 @@ def test_idempotent_each_row_has_one_queue_whatever_the_attempt():
     runs = []
     for cuts in ([6], [1, 2, 3], [3, 3]):
         producer, begin = FakeProducer(), 0
-        sending = Sending(producer, options, TASK)
+        sending = RowSender(producer, options, TASK)
         for count in cuts:
             sending.rows(rows([f"r{i}" for i in range(begin, begin + count)]))
             begin += count
@@ -321,7 +321,7 @@ def test_a_writer_checks_its_rows_before_anything_is_sent():
 
 def test_a_request_is_a_batch_that_brokers_understand():
     producer = FakeProducer()
-    Sending(producer, SinkOptions(endpoints="x:1", topic="orders"), TASK).rows(rows(["a", "b"]))
+    RowSender(producer, SinkOptions(endpoints="x:1", topic="orders"), TASK).rows(rows(["a", "b"]))
 
     ((encoded, _),) = producer.sent
     assert [item.body for item in decode_batch(encoded.body)] == [b"a", b"b"]

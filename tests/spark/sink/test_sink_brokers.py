@@ -18,7 +18,7 @@ from halfmoon.model import StoredMessage
 from halfmoon.spark.sink.encode import Ids
 from halfmoon.spark.sink.exactly_once import NotDecided, commit_batch, prepare
 from halfmoon.spark.sink.options import SinkOptions
-from halfmoon.spark.sink.sink import Task, write
+from halfmoon.spark.sink.sink import SinkTask, write
 from halfmoon.testing.local import LocalCluster
 from tests.spark.waiting import until
 from tests.visible import visible
@@ -146,9 +146,9 @@ def test_a_topic_that_takes_no_messages_is_an_error_that_says_what_to_do(
     def sends() -> object:
         if delivery == "exactly-once":
             return prepare(transactions, wanted, BATCH, 0, [rows(["a"])])
-        return write(wanted, Task("query-1", 0, 0), iter([rows(["a"])]))
+        return write(wanted, SinkTask("query-1", 0, 0), iter([rows(["a"])]))
 
-    with pytest.raises(UsageError, match=r"shut.*let it be written \(--perm 6\)"):
+    with pytest.raises(UsageError, match=r"shut.*make it writable \(--perm 6\)"):
         sends()
 
 
@@ -160,7 +160,7 @@ def test_compressed_bodies_come_out_as_they_were(own: LocalCluster, transactions
     if delivery == "exactly-once":
         commit_batch(transactions, wanted, [prepare(transactions, wanted, BATCH, 0, [batch])])
     else:
-        write(wanted, Task("query-1", 0, 0), iter([batch]))
+        write(wanted, SinkTask("query-1", 0, 0), iter([batch]))
 
     found = [message for messages in stored(own).values() for message in messages]
     assert sorted((message.keys[0], message.body.decode()) for message in found) == sorted(

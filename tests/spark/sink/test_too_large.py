@@ -11,7 +11,7 @@ import pytest
 from halfmoon.errors import MessageIllegal
 from halfmoon.model import RECONSUME_REASON
 from halfmoon.spark.sink.encode import Encoding, Ids, chunks_of
-from halfmoon.spark.sink.too_large import BODY_BYTES_KEPT, OF_BYTES, OF_SHA256, OF_TOPIC, DeadLetters, with_dead_letters
+from halfmoon.spark.sink.too_large import BODY_BYTES_KEPT, OF_BYTES, OF_SHA256, OF_TOPIC, TooLargeRows, with_dead_letters
 from halfmoon.wire.properties import decode
 from halfmoon.wire.record import decode_batch
 
@@ -19,9 +19,9 @@ IDS = Ids.of("q", 0, 0)
 LARGE = bytes(range(256)) * 20
 
 
-def sent(batch: pa.RecordBatch, **values) -> tuple[list, DeadLetters]:
+def sent(batch: pa.RecordBatch, **values) -> tuple[list, TooLargeRows]:
     """Return (topic, item, properties) of each message that rows become, in the order of their ids, and the dead letters."""
-    dead = DeadLetters("dead")
+    dead = TooLargeRows("dead")
     encoding = Encoding(**{"topic": "orders", "message_bytes_max": 2_048, "dead": dead, **values})
     items = [(piece.topic, item) for piece in chunks_of(batch, IDS, 7, encoding) for item in decode_batch(piece.body)]
     found = [(topic, item, decode(item.properties)) for topic, item in items]
@@ -75,7 +75,7 @@ def test_a_dead_letter_has_no_place_and_no_delay_of_its_row_and_keeps_its_proper
     })  # fmt: skip
 
     found = with_dead_letters(
-        batch, np.array([True]), np.array([6_000]), first=0, limit=4_096, topic="orders", dead=DeadLetters("dead")
+        batch, np.array([True]), np.array([6_000]), first=0, limit=4_096, topic="orders", dead=TooLargeRows("dead")
     ).to_pylist()[0]
 
     assert (found["shardingKey"], found["queueId"], found["delayLevel"], found["topic"]) == (None, None, None, "dead")

@@ -13,7 +13,7 @@ from halfmoon import Admin, Message, Producer
 from halfmoon.client.ranges import OffsetsLost, Ranges
 from halfmoon.errors import BadMessage, UsageError
 from halfmoon.spark.source import files as module
-from halfmoon.spark.source.files import Files
+from halfmoon.spark.source.files import StoreFiles
 from halfmoon.testing.local import LocalCluster
 from halfmoon.wire.record import decode_records
 
@@ -37,8 +37,8 @@ def client(cluster: LocalCluster) -> Iterator[Ranges]:
 
 
 @pytest.fixture
-def files(cluster: LocalCluster, client: Ranges) -> Files:
-    return Files(client, str(cluster.data))
+def files(cluster: LocalCluster, client: Ranges) -> StoreFiles:
+    return StoreFiles(client, str(cluster.data))
 
 
 def filled(cluster: LocalCluster, number: int, size: int = 200, batch: int = 7) -> str:
@@ -54,7 +54,7 @@ def filled(cluster: LocalCluster, number: int, size: int = 200, batch: int = 7) 
     return topic
 
 
-def test_the_files_give_the_same_bytes_as_the_broker_over_all_files(cluster: LocalCluster, client: Ranges, files: Files):
+def test_the_files_give_the_same_bytes_as_the_broker_over_all_files(cluster: LocalCluster, client: Ranges, files: StoreFiles):
     topic = filled(cluster, 2_500)
     ends = client.bounds(topic)
     assert len(list((cluster.data / "commitlog").iterdir())) > 2
@@ -68,7 +68,7 @@ def test_the_files_give_the_same_bytes_as_the_broker_over_all_files(cluster: Loc
             assert all(len(piece) <= size or len(decode_records(piece)) == 1 for piece in pieces)
 
 
-def test_stale_entries_and_records_behind_the_end_are_never_looked_at(cluster: LocalCluster, client: Ranges, files: Files):
+def test_stale_entries_and_records_behind_the_end_are_never_looked_at(cluster: LocalCluster, client: Ranges, files: StoreFiles):
     topic = filled(cluster, 60)
     _, high = client.bounds(topic)[BROKER, 0]
     path = sorted((cluster.data / "consumequeue" / topic / "0").iterdir())[0]
@@ -84,7 +84,7 @@ def test_stale_entries_and_records_behind_the_end_are_never_looked_at(cluster: L
     assert found == list(range(high))
 
 
-def test_offsets_that_were_never_written_are_an_error_and_no_gap(cluster: LocalCluster, client: Ranges, files: Files):
+def test_offsets_that_were_never_written_are_an_error_and_no_gap(cluster: LocalCluster, client: Ranges, files: StoreFiles):
     topic = filled(cluster, 20)
     _, high = client.bounds(topic)[BROKER, 0]
 
@@ -94,7 +94,7 @@ def test_offsets_that_were_never_written_are_an_error_and_no_gap(cluster: LocalC
         list(files.read(BROKER, topic, 0, 5_000, 5_001))
 
 
-def test_a_record_that_is_not_the_one_of_its_entry_is_refused(cluster: LocalCluster, client: Ranges, files: Files):
+def test_a_record_that_is_not_the_one_of_its_entry_is_refused(cluster: LocalCluster, client: Ranges, files: StoreFiles):
     topic = filled(cluster, 40)
     _, high = client.bounds(topic)[BROKER, 1]
     path = sorted((cluster.data / "consumequeue" / topic / "1").iterdir())[0]
@@ -118,7 +118,7 @@ def test_a_directory_of_another_broker_is_refused(cluster: LocalCluster, client:
         with Admin(nameserver=other.nameserver) as admin:
             assert admin.topic_stats(topic)  # what is told is in the files
         with pytest.raises(UsageError, match=r"is not the store of broker-a.*readFrom=master"):
-            list(Files(client, str(tmp_path)).read(BROKER, topic, 0, 0, 5))
+            list(StoreFiles(client, str(tmp_path)).read(BROKER, topic, 0, 0, 5))
 
 
 @pytest.mark.parametrize("queue", [0, 7])
@@ -127,16 +127,16 @@ def test_a_directory_without_the_queue_is_named(client: Ranges, cluster: LocalCl
     directory = tmp_path if queue == 0 else cluster.data
 
     with pytest.raises(UsageError, match=f"no queue {queue} of {topic} in {directory}"):
-        list(Files(client, str(directory)).read(BROKER, topic, queue, 0, 1))
+        list(StoreFiles(client, str(directory)).read(BROKER, topic, queue, 0, 1))
 
 
-def test_a_topic_cannot_lead_out_of_the_directory(client: Ranges, files: Files):
+def test_a_topic_cannot_lead_out_of_the_directory(client: Ranges, files: StoreFiles):
     for topic in ("../../etc", "a/b", "..", ""):
         with pytest.raises(UsageError):
             files.read(BROKER, topic, 0, 0, 1)
 
 
-def test_what_is_no_range_is_refused(files: Files):
+def test_what_is_no_range_is_refused(files: StoreFiles):
     for begin, end, queue, size in ((6, 5, 0, 1), (-1, 5, 0, 1), (0, 5, -1, 1), (0, 5, 0, 0)):
         with pytest.raises(UsageError):
             files.read(BROKER, "t", queue, begin, end, size)
@@ -152,7 +152,7 @@ def test_expired_messages_are_an_error_or_reported_as_by_the_broker(tmp_path: Pa
         with Ranges(nameserver=cluster.nameserver) as client:
             low, high = client.bounds(topic)[BROKER, 0]
             assert low > 3
-            files = Files(client, str(tmp_path))
+            files = StoreFiles(client, str(tmp_path))
             theirs: list[tuple[int, int]] = []
             ours: list[tuple[int, int]] = []
             broker = b"".join(client.read(BROKER, topic, 0, 3, high, missing=lambda *gap: theirs.append(gap)))
@@ -166,7 +166,7 @@ def test_expired_messages_are_an_error_or_reported_as_by_the_broker(tmp_path: Pa
 
 
 def test_few_files_stay_mapped_and_a_file_made_anew_is_mapped_anew(
-    cluster: LocalCluster, client: Ranges, files: Files, monkeypatch: pytest.MonkeyPatch
+    cluster: LocalCluster, client: Ranges, files: StoreFiles, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(module, "FILES_MAX", 3)
     topic = filled(cluster, 1_000)

@@ -103,7 +103,7 @@ def test_a_time_after_the_newest_message_is_an_error_unless_the_strategy_is_late
 
 
 def test_offsets_name_exactly_the_queues_that_are_there():
-    with pytest.raises(UsageError, match="names queues that are not there: orders broker-b 0"):
+    with pytest.raises(UsageError, match="names queues that do not exist: orders broker-b 0"):
         starts(startingOffsets='{"orders": {"broker-b": {"0": 1}}}')
     with pytest.raises(UsageError, match="leaves out orders broker-a 1"):
         starts(startingOffsets='{"orders": {"broker-a": {"0": 12}}}')
@@ -113,7 +113,7 @@ def test_assigned_queues_alone_are_read_and_must_exist():
     read = options(assign='{"orders": {"broker-a": [1]}}')
 
     assert available_bounds(read, CLIENT) == {QUEUES[1]: (0, 5)}
-    with pytest.raises(UsageError, match="assign names queues that are not there: orders broker-a 7"):
+    with pytest.raises(UsageError, match="assign names queues that do not exist: orders broker-a 7"):
         available_bounds(options(assign='{"orders": {"broker-a": [7]}}'), CLIENT)
 
 

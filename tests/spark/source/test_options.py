@@ -51,7 +51,7 @@ def test_an_option_like_no_other_is_refused_with_the_list():
     ("given", "says"),
     [
         ({"failOnDataLoss": "maybe"}, "must be true or false"),
-        ({"fetchBytes": "1"}, "must lie between 1024 and"),
+        ({"fetchBytes": "1"}, "must be between 1024 and"),
         ({"fetchBytes": "lots"}, "must be a size"),
         ({"maxTriggerDelay": "15x"}, "must be a duration"),
         ({"retries": "-1"}, "must be a whole number"),

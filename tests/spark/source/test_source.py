@@ -169,14 +169,14 @@ def test_offsets_that_name_other_queues_than_there_are_are_refused(given: dict[s
         return json.dumps({topic: {broker: dict.fromkeys(map(str, queues), 0)}})
 
     for option in ("startingOffsets", "endingOffsets"):
-        with pytest.raises(UsageError, match=rf"{option} names queues that are not there: {topic} broker-a 7; there are {topic}"):
+        with pytest.raises(UsageError, match=rf"{option} names queues that do not exist: {topic} broker-a 7; there are {topic}"):
             reader(given, **{option: at(0, 1, 7)}).partitions()
         with pytest.raises(UsageError, match=f"{option} must name every queue that is read; it leaves out {topic} broker-a 1"):
             reader(given, **{option: at(0)}).partitions()
         with pytest.raises(UsageError, match=r"broker-x 0, .*broker-x 1; there are"):
             reader(given, **{option: at(0, 1, broker="broker-x")}).partitions()
     assign = json.dumps({topic: {"broker-a": [0, 5]}})
-    with pytest.raises(UsageError, match=rf"assign names queues that are not there: {topic} broker-a 5"):
+    with pytest.raises(UsageError, match=rf"assign names queues that do not exist: {topic} broker-a 5"):
         reader({"endpoints": given["endpoints"], "assign": assign}).partitions()
 
 

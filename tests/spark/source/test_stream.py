@@ -17,8 +17,9 @@ from halfmoon import Admin, Message, Producer
 from halfmoon.errors import HalfmoonError, NetworkError, NoRoute, UsageError
 from halfmoon.model import MessageQueue
 from halfmoon.runtime.connections.blocking_connections import LOOK_S
+from halfmoon.spark.clients import client_of
 from halfmoon.spark.source import stream
-from halfmoon.spark.source.reading import DataLoss, client_of
+from halfmoon.spark.source.reading import DataLoss
 from halfmoon.testing.local import LocalCluster
 from tests.spark.query import Query
 from tests.spark.waiting import Clock
@@ -150,7 +151,7 @@ def test_it_begins_at_given_offsets_and_refuses_ones_that_do_not_fit(query, made
     at = {"0": -1, "1": 2, "2": -2, "3": 0}
     assert query(startingOffsets=json.dumps({made: {"broker-a": at}})).batch() == ["c"]
 
-    with pytest.raises(UsageError, match=r"queues that are not there: .* broker-a 9"):
+    with pytest.raises(UsageError, match=r"queues that do not exist: .* broker-a 9"):
         query(startingOffsets=json.dumps({made: {"broker-a": {**at, "9": 0}}})).plan()
     with pytest.raises(UsageError, match=r"leaves out .* broker-a 3"):
         query(startingOffsets=json.dumps({made: {"broker-a": {"0": 0, "1": 0, "2": 0}}})).plan()
@@ -230,7 +231,7 @@ def test_assigned_queues_alone_are_read(query, made: str, send: Send):
     found = Query(nameserver, assign=json.dumps({made: {"broker-a": [1, 3]}}), startingOffsets="earliest")
 
     assert sorted(found.batch() or []) == ["b", "d"]
-    with pytest.raises(UsageError, match="assign names queues that are not there"):
+    with pytest.raises(UsageError, match="assign names queues that do not exist"):
         Query(nameserver, assign=json.dumps({made: {"broker-a": [7]}})).plan()
 
 
@@ -372,8 +373,8 @@ def test_a_broker_that_is_gone_when_a_batch_is_read_fails_the_task_with_what_to_
             found.run()
         own.start()
 
-        assert "Started again, a stream goes on where it stands" in "".join(raised.value.__notes__)
-        assert "after 1 retries; the option retries has it wait longer" in "".join(raised.value.__notes__)
+        assert "Started again, a stream continues where it was" in "".join(raised.value.__notes__)
+        assert "after 1 retries; the option retries makes it wait longer" in "".join(raised.value.__notes__)
         assert found.run() == ["a"]
 
 

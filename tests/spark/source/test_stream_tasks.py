@@ -31,22 +31,16 @@ def _at(queues: dict[str, int]) -> dict[str, Any]:
     return {"v": 1, "end": {"t": {"broker-a": queues}}}
 
 
-def test_a_batch_of_few_messages_is_one_task():
-    assert counts(1) == [4]
-    assert counts(TASK_MESSAGES // 4) == [TASK_MESSAGES]
-
-
-def test_a_batch_gets_a_task_for_each_so_many_messages():
-    assert counts(TASK_MESSAGES // 4 + 1) == [TASK_MESSAGES // 2 + 2] * 2
-
-
-def test_a_large_batch_has_a_task_a_core():
-    assert counts(10 * TASK_MESSAGES) == [10 * TASK_MESSAGES] * 4
-
-
-def test_min_partitions_counts_for_small_batches_too():
-    assert counts(5, minPartitions="4") == [5] * 4
-
-
-def test_an_empty_batch_has_no_task():
-    assert counts(0) == []
+@pytest.mark.parametrize(
+    ("each", "options", "tasks"),
+    [
+        pytest.param(1, {}, [4], id="few messages are one task"),
+        pytest.param(TASK_MESSAGES // 4, {}, [TASK_MESSAGES], id="as many as one task takes"),
+        pytest.param(TASK_MESSAGES // 4 + 1, {}, [TASK_MESSAGES // 2 + 2] * 2, id="a task for each so many messages"),
+        pytest.param(10 * TASK_MESSAGES, {}, [10 * TASK_MESSAGES] * 4, id="a large batch has a task a core"),
+        pytest.param(5, {"minPartitions": "4"}, [5] * 4, id="minPartitions counts for small batches"),
+        pytest.param(0, {}, [], id="an empty batch has none"),
+    ],
+)
+def test_a_batch_has_as_many_tasks_as_its_messages_are_worth(each: int, options: dict[str, str], tasks: list[int]):
+    assert counts(each, **options) == tasks

@@ -2,27 +2,40 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Iterator, Sequence
+from copy import copy
 from pathlib import Path
 from typing import Annotated, Any
 
 import click
 
+from halfmoon.cli import dlq
 from halfmoon.cli.shared.app import App, Argument, Option
-from halfmoon.cli.shared.options import Group, Groups, OneTopic, Topic, Topics, Yes, confirm, duration_ms, pairs, time_ms
+from halfmoon.cli.shared.lines import say
+from halfmoon.cli.shared.options import LOCAL, Group, Json, NameServer, OneTopic, Topic, Topics, duration_ms, pairs, time_ms
+from halfmoon.cli.shared.output import show_json
+from halfmoon.cli.shared.reading import FIRST, read, starts_and_ends
 from halfmoon.cli.spark import maintenance
-from halfmoon.cli.spark.options import Limit, Plot, SharedOptions, Since, check_plot, missing
+from halfmoon.cli.spark.options import Limit, Plot, SharedOptions, Since, check_plot, facts, loaded, show_rows
+from halfmoon.client.admin import Admin
 from halfmoon.errors import UsageError
+from halfmoon.spark.cluster import Cluster
+from halfmoon.spark.jobs import lag as lags
+from halfmoon.spark.jobs.traces import spans_of
+
+TRACES_MAX = 10_000
+"""Bodies with records of one message that `trace` reads."""
 
 app = App(
     help="Topics as tables with Spark: ingest, SQL, lag, audits, replay.\n\nExample: halfmoon spark lag C_shop",
 )
 txn = App(help="Transactions, read from the log.\n\nExample: halfmoon spark txn audit --since 1d")
 delay = App(help="Delayed messages, read from the log.\n\nExample: halfmoon spark delay audit --since 1d")
-dlq = App(help="Dead letters as tables.\n\nExample: halfmoon spark dlq report --since 1d")
 app.add_command(txn, "txn")
 app.add_command(delay, "delay")
-app.add_command(dlq, "dlq")
+same_dlq = copy(dlq.app)  # as `halfmoon dlq`, for those who know it here
+same_dlq.hidden = True
+app.add_command(same_dlq, "dlq")
 for command in (maintenance.compact, maintenance.dedup, maintenance.verify):
     app.command()(command)
 app.command(finds=True)(maintenance.replay)
@@ -38,20 +51,36 @@ def lag(
     *,
     shared: SharedOptions,
 ) -> None:
-    """Show a group's lag by queue: messages, bytes (reads the backlog) and seconds. --watch asks brokers only.
+    """Show a group's lag in messages, bytes of the log and seconds: by queue, with --watch by topic. Runs without Spark.
 
     Example: halfmoon spark lag C_shop --watch 1m --every 2s --plot lag.png
     """
     if plot is not None and watch is None:
         raise UsageError("--plot draws the lag over time: give --watch, too")
-    plots = _plots(plot)
+    plots, cluster = _plots(plot), Cluster(shared.nameserver, shared.options)
     if watch is None:
-        _jobs().lag(shared, group, topic)
+        _show_lag(group, lags.lag(cluster, group, topic), as_json=shared.as_json)
         return
     for_ms, every_ms = duration_ms(watch, "--watch"), duration_ms(every, "--every", at_least="50ms")
-    samples = _jobs().watch(shared, group, topic, for_ms / 1000, every_ms / 1000)
+    samples = []
+    for sample in lags.sample_lag(cluster, group, topic, every_s=every_ms / 1000, for_s=for_ms / 1000):
+        samples.append(sample)
+        if shared.as_json:
+            show_json(sample._asdict())
+        else:
+            say(f"{sample.topic}: {sample.messages:,} messages, {sample.behind_ms / 1000:.1f} s behind")
     if plots is not None:
         plots.lag_plot(plot, group, samples)
+
+
+def _show_lag(group: str, queues: Sequence[lags.QueueLag], *, as_json: bool) -> None:
+    rows = [queue._asdict() for queue in queues]
+    if as_json:
+        show_json({"group": group, "queues": rows})
+        return
+    show_rows(f"lag of {group}", lags.QueueLag._fields, rows)
+    messages, size = sum(queue.messages for queue in queues), sum(queue.bytes for queue in queues)
+    say(f"{messages:,} messages of about {size:,} bytes wait")
 
 
 @txn.command("audit")
@@ -63,7 +92,7 @@ def txn_audit(topic: Topics = None, since: Since = None, limit: Limit = 20, plot
     Example: halfmoon spark txn audit --since 1d --plot latency.png
     """
     plots = _plots(plot)
-    drawn = _jobs().audit_transactions(shared, topic, _since(since), limit, curve=plot is not None)
+    drawn = loaded("cli.spark.jobs", "spark").audit_transactions(shared, topic, _since(since), limit, curve=plot is not None)
     _end(drawn, plot, plots and plots.latency_plot)
 
 
@@ -74,53 +103,8 @@ def delay_audit(topic: Topics = None, since: Since = None, limit: Limit = 20, pl
     Example: halfmoon spark delay audit --topic orders --plot late.png
     """
     plots = _plots(plot)
-    drawn = _jobs().audit_delays(shared, topic, _since(since), limit, curve=plot is not None)
+    drawn = loaded("cli.spark.jobs", "spark").audit_delays(shared, topic, _since(since), limit, curve=plot is not None)
     _end(drawn, plot, plots and plots.lateness_plot)
-
-
-@dlq.command("report", finds=True)
-def dlq_report(group: Groups = None, since: Since = None, limit: Limit = 100, *, shared: SharedOptions) -> int:
-    """Count dead letters by group, topic and reason, ignoring numbers in reasons.
-
-    Example: halfmoon spark dlq report --group C_mail --since 1d
-    """
-    found: int = _jobs().report_dead_letters(shared, group, _since(since), time.time_ns() // 1_000_000, limit)
-    return found
-
-
-@dlq.command("replay", finds=True)
-def dlq_replay(
-    group: Groups = None,
-    where: Annotated[
-        str | None,
-        Option("--where", metavar="SQL", help="Only dead letters that satisfy this condition: reason like '%timeout%'."),
-    ] = None,
-    since: Since = None,
-    to: Annotated[
-        str | None, Option("--to", metavar="TOPIC", help="Send to this topic; default: to its consumer group only.")
-    ] = None,
-    rate: Annotated[float | None, Option("--rate", min=0.001, metavar="N", help="Send at most N messages a second.")] = None,
-    again: Annotated[bool, Option("--again", help="Also those that were already replayed to that topic.")] = False,
-    dry_run: Annotated[bool, Option("--dry-run", help="Show what would be sent, and send nothing.")] = False,
-    yes: Yes = False,
-    audit: Annotated[Path | None, Option("--audit", metavar="DIR", help="Append the audit rows to Parquet files here.")] = None,
-    *,
-    shared: SharedOptions,
-) -> int:
-    """Send dead letters again, each once; every outcome is a row. Exit code 1 if one failed.
-
-    Columns for --where: deadGroup, source, reason, tries, deadLettered, born, tags, keys, msgId, properties, body.
-
-    Example: halfmoon spark dlq replay --group C_mail --where "reason like '%timeout%'" --rate 50 --dry-run
-    """
-    if not (group or where or since):
-        raise UsageError("choose dead letters by --group, --where or --since")
-    where_to = f"topic {to} and all its groups" if to else "the groups that gave them up"
-    confirm(f"send these dead letters again, to {where_to}", yes=yes or dry_run)
-    jobs = _jobs()
-    replay = jobs.Replay(to=to, rate=rate, again=again, dry_run=dry_run)
-    sent: int = jobs.replay_dead_letters(shared, group, _since(since), where, replay, audit)
-    return sent
 
 
 @app.command(finds=True)
@@ -131,15 +115,33 @@ def trace(
     ] = "RMQ_SYS_TRACE_TOPIC",
     since: Since = None,
     limit: Limit = 100,
-    *,
-    shared: SharedOptions,
+    nameserver: NameServer = LOCAL,
+    as_json: Json = False,
 ) -> int:
-    """Show sends, decisions and listener calls recorded by traced clients.
+    """Show sends, decisions and listener calls recorded by traced clients. `halfmoon msg trace` also shows what brokers recorded.
 
     Example: halfmoon spark trace 7F00000100002A9F0000000000001000
     """
-    found: int = _jobs().trace(shared, msg_id, trace_topic, _since(since), limit)
-    return found
+    since_ms = FIRST if since is None else time_ms(since)
+    spans = spans_of(_trace_bodies(nameserver, trace_topic, msg_id, since_ms), limit + 1, msg_id)
+    more = len(spans) > limit
+    if as_json:
+        show_json({"spans": facts(spans[:limit]), "more": more})
+    else:
+        show_rows("spans", ("begin", "msgId", "span", "who", "topic", "costMs", "success", "retries", "fromCheck"), spans[:limit])
+        if more:
+            say(f"there are more than these {limit:,}: give --limit, or --since")
+    return len(spans[:limit])
+
+
+def _trace_bodies(nameserver: str, topic: str, msg_id: str | None, since_ms: int) -> Iterator[bytes]:
+    """Yield the bodies of a trace topic: those that have a message as a key, or all since a time."""
+    if msg_id is None:
+        yield from (message.body for message in read(nameserver, starts_and_ends(nameserver, topic, since_ms)))
+        return
+    with Admin(nameserver=nameserver) as admin:
+        found = admin.messages_by_key(topic, msg_id, count_max=TRACES_MAX, begin_ms=max(0, since_ms))
+    yield from (message.body for message in found)
 
 
 @app.command(finds=True)
@@ -157,7 +159,7 @@ def sql(
 
     Example: halfmoon spark sql "select tags, count(*) from topic.orders group by tags" --archive orders=lake/orders
     """
-    found: int = _lake().sql(shared, query, pairs(archive or [], "--archive"), limit)
+    found: int = loaded("cli.spark.lake", "spark").sql(shared, query, pairs(archive or [], "--archive"), limit)
     return found
 
 
@@ -192,7 +194,7 @@ def ingest(
     dedup_hours, rest_ms = divmod(duration_ms(dedup_within, "--dedup-within"), 3_600_000)
     if rest_ms:
         raise UsageError(f"--dedup-within {dedup_within}: must be whole hours")
-    lake_jobs = _lake()
+    lake_jobs = loaded("cli.spark.lake", "spark")
     directory = (lake, name, pairs(catalog or [], "--catalog"))
     lake_jobs.fill(
         shared, topic, directory, lake_jobs.IngestRequest(kind, decode, schema, avro, partition, dedup, dedup_hours, compact_every)
@@ -200,7 +202,7 @@ def ingest(
 
 
 def _end(drawn: Any, plot: Path | None, draw: Any) -> None:
-    """Draw the plot of an audit, if one is wanted. Raises click.exceptions.Exit (1) when something is wrong."""
+    """Draw the plot of an audit, if one is wanted. Raises click.exceptions.Exit (1) for an audit that found errors."""
     if draw is not None:
         draw(plot, drawn.curves, drawn.counts)
     if not drawn.sound:
@@ -211,29 +213,7 @@ def _since(text: str | None) -> int | None:
     return None if text is None else time_ms(text)
 
 
-def _jobs() -> Any:
-    try:
-        from halfmoon.cli.spark import jobs
-    except ModuleNotFoundError as exc:
-        raise missing(exc, "spark") from None
-    return jobs
-
-
-def _lake() -> Any:
-    try:
-        from halfmoon.cli.spark import lake
-    except ModuleNotFoundError as exc:
-        raise missing(exc, "spark") from None
-    return lake
-
-
 def _plots(plot: Path | None) -> Any:
-    """Return the module that plots; None without a plot. What prevents plotting is an error before the job runs."""
+    """Return the module that plots; None without a plot. Raises before the job runs if a plot cannot be written."""
     check_plot(plot)
-    if plot is None:
-        return None
-    try:
-        from halfmoon.spark.jobs import plots
-    except ModuleNotFoundError as exc:
-        raise missing(exc, "lake") from None
-    return plots
+    return None if plot is None else loaded("spark.jobs.plots", "lake")

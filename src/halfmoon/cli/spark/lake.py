@@ -1,4 +1,4 @@
-"""Runs the jobs of `halfmoon spark` that know tables: SQL over log and archive, and filling a table from a topic. Loads PySpark."""
+"""Jobs of `halfmoon spark sql` and `ingest`: SQL over log and archive, and filling a table from a topic. Loads PySpark."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from halfmoon.spark.lake import schemas
 from halfmoon.spark.lake.dedup import Dedup
 from halfmoon.spark.lake.files import layout_for
 from halfmoon.spark.lake.ingest import ingest
-from halfmoon.spark.lake.ledger import Ledger
-from halfmoon.spark.lake.manifest import Manifest
+from halfmoon.spark.lake.ledger import TableLedger
+from halfmoon.spark.lake.manifest import BatchManifest
 from halfmoon.spark.lake.table import LakeTable
 
 SCHEMA_BYTES_MAX = 4 << 20
 
 
 class IngestRequest(NamedTuple):
-    """Options of an ingest: format and columns of the table, which copies are left out, and how often files are joined."""
+    """Request of an ingest: format and columns of the table, removal of copies, and interval of compactions."""
 
     kind: str
     decode: str
@@ -54,17 +54,14 @@ def sql(shared: SharedOptions, text: str, archives: Mapping[str, str], limit: in
 
 def _archive(path: str) -> LakeTable:
     """Return a table that is named by its directory alone. Raises UsageError for one that needs a catalog."""
-    if "://" not in path and (kind := Ledger(Path(path).absolute()).table().kind) != "delta":
+    if "://" not in path and (kind := TableLedger(Path(path).absolute()).table().kind) != "delta":
         takes = "halfmoon.spark.jobs.query.sql takes it in Python"
         raise UsageError(f"{path}: an archive is a Delta table, this one is {kind}; {takes}")
     return LakeTable(path)
 
 
 def fill(shared: SharedOptions, topic: str, directory: tuple[Path, str, dict[str, str]], request: IngestRequest) -> None:
-    """Append the messages that a topic holds now to a table.
-
-    ``directory``: where it lies, and of an Iceberg table its name and the properties of its catalog.
-    """
+    """Append the messages that a topic holds now to a table."""
     root, name, catalog = directory
     table, avro = LakeTable(root, kind=request.kind, name=name, catalog=catalog), _text(request.avro)
     dedup = Dedup(by=request.dedup, hours=request.dedup_hours) if request.dedup else None
@@ -73,7 +70,7 @@ def fill(shared: SharedOptions, topic: str, directory: tuple[Path, str, dict[str
         schema = None if request.ddl is None else schemas.from_ddl(request.ddl)
         layout = layout_for(root, decode=request.decode, schema=schema, avro=avro, partition=request.partition)
 
-        def report(manifest: Manifest) -> None:
+        def report(manifest: BatchManifest) -> None:
             nonlocal rows
             rows += manifest.rows
             progress.note(f"batch {manifest.batch}, {rows:,} rows, {rows / (time.monotonic() - begun):,.0f} rows/s")
@@ -90,7 +87,7 @@ def fill(shared: SharedOptions, topic: str, directory: tuple[Path, str, dict[str
 
 
 def _text(path: Path | None) -> str:
-    """Return the text of a schema's file; nothing without one."""
+    """Return the text of a schema's file; empty without one."""
     if path is None:
         return ""
     try:

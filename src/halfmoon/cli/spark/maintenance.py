@@ -1,13 +1,13 @@
-"""`halfmoon spark compact | dedup | verify | replay`: tables kept in order, and replays. Loads PySpark only when one runs."""
+"""`halfmoon spark compact`, `dedup`, `verify` and `replay`: maintenance and replays of tables. Loads PySpark when one runs."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from halfmoon.cli.shared.app import Argument, Option
 from halfmoon.cli.shared.options import Json, OneTopic, Yes, confirm, duration_ms, pairs, time_ms
-from halfmoon.cli.spark.options import Limit, Master, SharedOptions, Since, missing
+from halfmoon.cli.spark.options import Limit, Master, SharedOptions, Since, loaded
 from halfmoon.errors import UsageError
 
 Table = Annotated[Path, Argument(metavar="DIR", help="The table's directory.")]
@@ -34,7 +34,8 @@ def compact(
     Example: halfmoon spark compact lake/orders --vacuum 1d
     """
     shared = SharedOptions(nameserver="", master=master, as_json=as_json)
-    keep_ms, jobs = None if vacuum is None else duration_ms(vacuum, "--vacuum"), _jobs()
+    keep_ms = None if vacuum is None else duration_ms(vacuum, "--vacuum")
+    jobs = loaded("cli.spark.tables", "spark")
     if keep_ms is not None:
         jobs.maintenance.check_keep(keep_ms)  # before anything is joined
     jobs.compact(shared, _place(table, name, catalog), file_size, keep_ms)
@@ -52,7 +53,9 @@ def dedup(
 
     Example: halfmoon spark dedup lake/orders --by keys
     """
-    _jobs().dedup(SharedOptions(nameserver="", master=master, as_json=as_json), _place(table, name, catalog), by)
+    loaded("cli.spark.tables", "spark").dedup(
+        SharedOptions(nameserver="", master=master, as_json=as_json), _place(table, name, catalog), by
+    )
 
 
 def verify(
@@ -68,7 +71,7 @@ def verify(
 
     Example: halfmoon spark verify lake/orders --live
     """
-    _jobs().verify(shared, _place(table, name, catalog), live=live, limit=limit)
+    loaded("cli.spark.tables", "spark").verify(shared, _place(table, name, catalog), live=live, limit=limit)
 
 
 Where = Annotated[str | None, Option("--where", metavar="SQL", help="Only messages that satisfy this condition: tags = 'paid'.")]
@@ -103,10 +106,10 @@ def replay(
     Example: halfmoon spark replay orders --to orders_again --where "tags = 'paid'" --rate 100 --id may-31
     """
     if (topic is None) == (table is None):
-        raise UsageError("exactly one of TOPIC and --table says what is replayed")
+        raise UsageError("give exactly one of TOPIC and --table")
     what = f"topic {topic}" if topic else f"table {table}"
     confirm(f"send messages of {what} to topic {to} and all its groups", yes=yes or dry_run)
-    jobs = _jobs()
+    jobs = loaded("cli.spark.tables", "spark")
     source = topic if table is None else _place(table, name, catalog)
     request = jobs.ReplayRequest(to, id, where, None if since is None else time_ms(since), rate, dry_run)
     sent: int = jobs.replay(shared, source, request)
@@ -115,11 +118,3 @@ def replay(
 
 def _place(table: Path, name: str, catalog: list[str] | None) -> tuple[Path, str, dict[str, str]]:
     return table, name, pairs(catalog or [], "--catalog")
-
-
-def _jobs() -> Any:
-    try:
-        from halfmoon.cli.spark import tables
-    except ModuleNotFoundError as exc:
-        raise missing(exc, "spark") from None
-    return tables

@@ -1,10 +1,11 @@
-"""Options that the commands of `halfmoon spark` share, and how rows are shown. Loads no PySpark; asks no server."""
+"""Options of the commands of `halfmoon spark`, and tables of rows. Loads no PySpark; asks no server."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -33,7 +34,7 @@ BODY_WIDTH = 60
 
 @dataclass(frozen=True, kw_only=True)
 class SharedOptions:
-    """Options that all jobs take: master, options of the source, name servers, and whether to write JSON.
+    """Options of all jobs: master, options of the source, name servers, and JSON.
 
     Raises click.BadParameter.
     """
@@ -44,7 +45,7 @@ class SharedOptions:
     as_json: Json = False
 
     def __post_init__(self) -> None:
-        _ = self.options  # what is no pair is refused now, before a job begins
+        _ = self.options  # malformed pairs are refused now, before a job begins
 
     @property
     def options(self) -> dict[str, str]:
@@ -52,10 +53,15 @@ class SharedOptions:
         return pairs(self.option or [], "--option")
 
 
-def missing(exc: ModuleNotFoundError, extra: str) -> Exception:
-    """Return the error for a module that is not installed; one of our own is our own mistake."""
-    name = (exc.name or "").partition(".")[0]
-    return exc if name == "halfmoon" else UsageError(f"{name} is not installed: pip install 'halfmoon[{extra}]'")
+def loaded(module: str, extra: str) -> Any:
+    """Import a module of Halfmoon when a command needs it. Raises UsageError where the packages of its extra are not installed."""
+    try:
+        return import_module(f"halfmoon.{module}")
+    except ModuleNotFoundError as exc:
+        name = (exc.name or "").partition(".")[0]
+        if name == "halfmoon":
+            raise
+        raise UsageError(f"{name} is not installed: pip install 'halfmoon[{extra}]'") from None
 
 
 def check_plot(path: Path | None) -> None:
@@ -69,7 +75,7 @@ def check_plot(path: Path | None) -> None:
 
 
 def facts(value: Any) -> Any:
-    """Return a value of a row as JSON has it: times as ISO 8601 in UTC, bytes as text (as hex where they are none)."""
+    """Return a value of a row for JSON: times as ISO 8601 in UTC, bytes as text, or as hex where they are not UTF-8."""
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     if isinstance(value, date):

@@ -1,4 +1,4 @@
-"""Runs the jobs of `halfmoon spark` that maintain, verify and replay tables, and shows what they did. Loads PySpark."""
+"""Jobs of `halfmoon spark compact`, `dedup`, `verify` and `replay`. Loads PySpark."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from halfmoon.cli.spark.options import SharedOptions, show_rows
 from halfmoon.errors import UsageError
 from halfmoon.model import MessageQueue
 from halfmoon.spark import option_parsing
+from halfmoon.spark.cluster import Cluster
 from halfmoon.spark.jobs import replay as replays
-from halfmoon.spark.jobs.reading import Cluster, frame_of, ranges_of
+from halfmoon.spark.jobs.reading import frame_of, ranges_of
 from halfmoon.spark.lake import maintenance
 from halfmoon.spark.lake import verify as verifying
 from halfmoon.spark.lake.manifest import births, check_births
@@ -26,13 +27,13 @@ from halfmoon.spark.lake.table import LakeTable
 from halfmoon.spark.source.offsets import creation_times
 
 Directory = tuple[Path, str, dict[str, str]]
-"""Where a table lies; of an Iceberg table its name and the properties of its catalog."""
+"""Directory of a table; for an Iceberg table also its name and the properties of its catalog."""
 
 FILE_BYTES_MIN, FILE_BYTES_MAX = 1 << 10, 64 << 30
 
 
 class ReplayRequest(NamedTuple):
-    """Selection and target of a replay; see `halfmoon.spark.jobs.replay`. ``id`` None: a new one."""
+    """Request of a replay, see `halfmoon.spark.jobs.replay`. ``id`` None: a new one."""
 
     to: str
     id: str | None
@@ -111,7 +112,7 @@ def _verdict_facts(verdict: verifying.QueueVerdict) -> dict[str, Any]:
 
 
 def _live(spark: SparkSession, cluster: Cluster, table: LakeTable) -> DataFrame:
-    """Return the live messages of a table's queues. Raises UsageError where the log has lost some of them by age, or is another."""
+    """Return the live messages of a table's queues. Raises UsageError where some expired, or the topic was recreated."""
     begins: dict[tuple[str, str, int], int] = {}
     spans = table.state().spans
     for span in spans:
@@ -134,7 +135,7 @@ def _live(spark: SparkSession, cluster: Cluster, table: LakeTable) -> DataFrame:
 
 
 def replay(shared: SharedOptions, source: str | Directory, request: ReplayRequest) -> int:
-    """Send messages again; return how many there are, or were when the replay was complete before."""
+    """Send messages again; return their number, or 1 when the replay was complete before."""
     name = request.id or f"replay-{token_hex(8)}"
     table = source if isinstance(source, str) else _table(source)
     begun = time.monotonic()

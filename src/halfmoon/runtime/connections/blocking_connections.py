@@ -29,8 +29,8 @@ CONNECTIONS_MAX = 64
 """Connections of one client, to all addresses together; beyond it callers go another way."""
 IDLE_S = CONNECTION_IDLE_MS / 4000
 """An idle connection older than this is closed and not used: the server is about to close it, too."""
-LOOK_S = 0.2
-"""A connection that was idle for longer is looked at before it is used: it may have been closed meanwhile."""
+LOOK_S = 0.005
+"""A connection that was idle for longer is checked before its use: a server that was started again has closed it."""
 
 AHEAD_BYTES = 8 * 1024
 """Read at once of an answer: most are short, and a large buffer would be mapped and unmapped for each."""

@@ -1,6 +1,6 @@
-"""Jobs on topics and tables: audits of transactions and delays, dead letters, traces, lag, SQL, replay.
+"""Jobs on topics and tables: audits of transactions and delays, lag, SQL, replay.
 
-Each is a function that takes a session and returns DataFrames or a summary; `halfmoon spark …` prints what they return. What joins
-and judges works on DataFrames of the source's schema (`spark.source.rows.SCHEMA`) and asks no broker, so that it can be run on
-archived tables as well.
+Each is a function that returns DataFrames or a summary, which `halfmoon spark …` prints. Joins and verdicts work on DataFrames of
+the source's schema (`spark.source.rows.SCHEMA`) and ask no broker, so they run on archived tables as well. Commands on few messages
+(dead letters, traces) are not here: they use the administration client.
 """

@@ -1,7 +1,7 @@
-"""Audits of a running cluster: reads the topics of the protocol through the source, joins them, and sums up.
+"""Audits of a running cluster: topics of the protocol are read through the source, joined, and summed up.
 
-The joins are in `halfmoon.spark.jobs.transactions` and `delays`. The ends of the topics are asked in an order that makes a log that
-grows meanwhile harmless: op records first, then visible messages, then half messages, so that whatever they refer to is read.
+The joins are in `halfmoon.spark.jobs.transactions` and `delays`. The log grows meanwhile, so the ends of the topics are asked in
+this order: op records, visible messages, half messages. Then every half message that the others refer to is read.
 """
 
 from __future__ import annotations
@@ -15,25 +15,26 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from halfmoon.errors import BrokerError, NetworkError
+from halfmoon.spark.cluster import Cluster
 from halfmoon.spark.jobs import delays, transactions
-from halfmoon.spark.jobs.reading import Cluster, frame_of, ranges_of
+from halfmoon.spark.jobs.reading import frame_of, ranges_of
 
 LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 """Delays of the levels unless a broker says otherwise. Follows MessageStoreConfig.messageDelayLevel (RocketMQ 4.9.8)."""
 
 GRACE_MS = 60_000
-"""A delayed message that is due for longer and nowhere is missing."""
+"""Time after which a delayed message that was due and not delivered is missing."""
 
 SHARES = (0.5, 0.95, 0.99, 1.0)
 CURVE = tuple(each / 100 for each in range(101))
-"""What a picture is drawn from: every percentile."""
+"""Shares of a plot: every percentile."""
 
 
 @dataclass(frozen=True)
 class TransactionSummary:
-    """What an audit found, in numbers. Latencies are ms by state: count, p50, p95, p99, max.
+    """Numbers of an audit. Latencies are ms by state: count, p50, p95, p99, max.
 
-    ``not_read``: topics named by half messages that are not there (any more). ``pending``: by broker, as the log says.
+    ``not_read`` are topics that half messages name and that do not exist. ``pending`` counts by broker, from the log.
     """
 
     transactions: int
@@ -48,13 +49,13 @@ class TransactionSummary:
 
     @property
     def sound(self) -> bool:
-        """Whether nothing is visible twice, and nothing lies in the log that belongs to no half message."""
+        """True if nothing is visible twice, and everything in the log belongs to a half message."""
         return not (self.duplicates or self.orphans)
 
 
 @dataclass(frozen=True)
 class TransactionAudit:
-    """The DataFrames of an audit, see `halfmoon.spark.jobs.transactions.Joined`; ``transactions`` is kept once it is computed."""
+    """DataFrames of an audit, see `halfmoon.spark.jobs.transactions.JoinedTransactions`; ``transactions`` is cached."""
 
     transactions: DataFrame
     orphans: DataFrame
@@ -93,11 +94,11 @@ def transaction_audit(
 ) -> TransactionAudit:
     """Audit the transactions of all brokers: half x op x visible messages.
 
-    ``topics``: where commits go; None: those that half messages name. ``since_ms``: only what was stored since. Half messages and
-    op records are not for consumers: they are read with the option ``halfMessages`` of the source.
+    ``topics`` are the targets of commits; None: those that half messages name. ``since_ms`` leaves out what was stored before.
+    Half messages and op records are not for consumers: they are read with the option ``halfMessages`` of the source.
 
     Raises:
-        NoPermission: a broker lets no audit read (its setting ``half_messages_readable``).
+        NoPermission: a broker's setting ``half_messages_readable`` forbids it.
     """
     cluster = cluster.with_half_messages()
     if topics is None:
@@ -127,7 +128,7 @@ def transaction_audit(
 
 @dataclass(frozen=True)
 class DelaySummary:
-    """What an audit of delayed messages found: counts by state, lateness in ms by level (0: a point in time), what was early."""
+    """Numbers of an audit of delayed messages: counts by state, lateness in ms by level (0: a point in time), early ones."""
 
     messages: int
     states: dict[str, int]
@@ -138,7 +139,7 @@ class DelaySummary:
 
 @dataclass(frozen=True)
 class DelayAudit:
-    """One row a delayed message, see `halfmoon.spark.jobs.delays.audit_delays`; kept once it is computed."""
+    """Audit of delayed messages with one row a message, see `halfmoon.spark.jobs.delays.audit_delays`; cached."""
 
     messages: DataFrame
 
@@ -171,10 +172,10 @@ def delay_audit(
     levels_ms: Mapping[str, Mapping[int, int]] | None = None,
     now_ms: int | None = None,
 ) -> DelayAudit:
-    """Audit delayed messages: when each was due, and when it came.
+    """Audit delayed messages: due and delivery time of each.
 
-    ``topics``: where they are delivered; None: those that parked messages name. ``levels_ms``: delays by broker; None: brokers are
-    asked (`levels_of`). ``now_ms``: the time of the look.
+    ``topics`` are the topics of delivery; None: those that parked messages name. ``levels_ms`` are the delays by broker; None:
+    brokers are asked (`levels_of`). ``now_ms`` is the time of the audit.
     """
     rules = delays.DelayRules(
         time.time_ns() // 1_000_000 if now_ms is None else now_ms, GRACE_MS, levels_of(cluster) if levels_ms is None else levels_ms

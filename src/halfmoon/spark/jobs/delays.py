@@ -1,4 +1,4 @@
-"""Audit of delayed messages: when each was due, when it was delivered, how late. Pure: works on DataFrames.
+"""Audit of delayed messages: due time, delivery time and lateness of each. Works on DataFrames; asks no broker.
 
 Messages on a level lie in ``SCHEDULE_TOPIC_XXXX`` (queue = level - 1) and are due their level's time after they were stored there;
 those for a point in time lie in ``rmq_sys_wheel_timer`` and say in TIMER_OUT_MS when they are due. The delivered record has the id
@@ -23,8 +23,11 @@ _KEY = ["brokerName", "topic", "msgId", "reconsumeTimes"]
 
 
 class DelayRules(NamedTuple):
-    """How messages are judged: the time of the audit (ms since the epoch), how long after its time a message may still be in
-    transit, and the delays of the levels by broker (``""``: every other broker), each a table from level to ms."""
+    """Rules of an audit.
+
+    ``now_ms`` is its time, ``grace_ms`` the time that a due message may be in transit, ``levels_ms`` the delays of the levels by
+    broker (``""``: every other broker), each a table from level to ms.
+    """
 
     now_ms: int
     grace_ms: int
@@ -32,9 +35,9 @@ class DelayRules(NamedTuple):
 
 
 def audit_delays(parked: DataFrame, delivered: DataFrame, rules: DelayRules, *, topics: Sequence[str] | None = None) -> DataFrame:
-    """Return one row a delayed message: brokerName, topic, msgId, reconsumeTimes, level (0: a point in time), parked, due,
-    delivered, latenessMs, state.
+    """Return one row for each delayed message.
 
+    Its columns are brokerName, topic, msgId, reconsumeTimes, level (0: a point in time), parked, due, delivered, latenessMs, state.
     ``parked`` are the records of both topics where messages wait, ``delivered`` those of the users' topics, both with
     ``properties``. DELIVERED; WAITING: not due yet, or only just; MISSING: due and nowhere; CANCELLED.
     ``topics`` are those that were read (None: all); messages to others are left out.
@@ -69,7 +72,7 @@ def _property(name: str) -> Column:
 
 
 def _numbered(frame: DataFrame, order: Column) -> DataFrame:
-    """Number the messages of one key in the order of the log."""
+    """Assign numbers to the messages of each key, in the order of the log."""
     return frame.withColumn("nth", F.row_number().over(Window.partitionBy(*_KEY).orderBy(order)))
 
 
@@ -89,7 +92,7 @@ def _parked(parked: DataFrame, rules: DelayRules) -> DataFrame:
 
 
 def _timers(parked: DataFrame) -> DataFrame:
-    """Messages for a point in time: records of the same id, place and time are one message that was stored again."""
+    """Return messages for a point in time. Records of the same id, place and time are one message that was stored again."""
     records = parked.where(F.col("topic") == TIMER_TOPIC)
     cancels = records.where(_property("TIMER_DEL_UNIQKEY").isNotNull()).select(
         "brokerName",
@@ -120,7 +123,7 @@ def _out_ms() -> Column:
 
 
 def _level_ms(rules: DelayRules) -> Column:
-    """How long a message of a level waits at its broker; a second where the level is in no table, as brokers have it."""
+    """Return the delay of a message's level at its broker; a second for a level in no table, as brokers do."""
     level = F.col("queueId") + 1
     delay = F.lit(None).cast("bigint")
     for broker, delays in rules.levels_ms.items():
@@ -149,7 +152,7 @@ def lateness(audit: DataFrame, shares: Sequence[float] = (0.5, 0.95, 0.99, 1.0))
 
 
 def parse_levels(text: str) -> dict[int, int]:
-    """Return the delays of ``messageDelayLevel`` (``1s 5s 1m 2h``) by level, in ms; entries that are none are left out."""
+    """Return the delays of ``messageDelayLevel`` (``1s 5s 1m 2h``) by level, in ms; malformed entries are left out."""
     units = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
     levels = {}
     for level, entry in enumerate(text.split()[:64], 1):

@@ -1,7 +1,4 @@
-"""How far a consumer group is behind: in messages, bytes and seconds, now or again and again.
-
-Messages come from the brokers' own figures; bytes and times from the backlog itself, which is read for it.
-"""
+"""Lag of a consumer group in messages, bytes and seconds, once or at an interval, as the brokers report it. Needs no session."""
 
 from __future__ import annotations
 
@@ -9,57 +6,30 @@ import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
-
+from halfmoon.client.admin import Admin
+from halfmoon.client.ranges import Ranges
 from halfmoon.model import MessageQueue
-from halfmoon.spark.jobs.reading import Cluster, QueueRanges, frame_of
+from halfmoon.spark.cluster import Cluster
+from halfmoon.wire.record import decode_records
 
-COLUMNS = "topic string, brokerName string, queueId int, progress bigint, end bigint, messages bigint"
 SAMPLES_MAX = 100_000
 
 
-def progress_of(cluster: Cluster, group: str, topic: str | None = None) -> QueueRanges:
-    """Return (progress, end) of every queue that a group consumes; no progress yet counts from the queue's beginning.
+class QueueLag(NamedTuple):
+    """Lag of a group in one queue. ``bytes`` are about those of the log, ``seconds`` the age of the oldest message not consumed."""
 
-    Raises BrokerError for a group without progress anywhere.
-    """
-    with cluster.admin() as admin:
-        stats = admin.consume_stats(group, topic)
-        without_progress = {queue.topic for queue, queue_stats in stats.items() if queue_stats.consumer_offset < 0}
-        lowest: dict[MessageQueue, int] = {}
-        for name in without_progress:
-            lowest |= {queue: ends.min_offset for queue, ends in admin.topic_stats(name).items()}
-    spans = {}
-    for queue, queue_stats in stats.items():
-        begin = queue_stats.consumer_offset if queue_stats.consumer_offset >= 0 else lowest.get(queue, 0)
-        spans[queue.topic, queue.broker_name, queue.queue_id] = (min(begin, queue_stats.broker_offset), queue_stats.broker_offset)
-    return spans
-
-
-def lag(session: SparkSession, cluster: Cluster, group: str, topic: str | None = None, *, now_ms: int | None = None) -> DataFrame:
-    """Return one row a queue: topic, brokerName, queueId, progress, end, messages, bytes (of bodies), oldest (stored when),
-    seconds (the age of the oldest message that is not consumed; 0 without any)."""
-    spans = progress_of(cluster, group, topic)
-    queues = session.createDataFrame([(*queue, low, high, high - low) for queue, (low, high) in sorted(spans.items())], COLUMNS)
-    now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
-    key = ["topic", "brokerName", "queueId"]
-    backlog = (
-        frame_of(session, cluster, spans, (*key, "storeTimestamp", "body"))
-        .groupBy(*key)
-        .agg(F.sum(F.length("body")).alias("bytes"), F.min("storeTimestamp").alias("oldest"))
-    )
-    return (
-        queues.join(backlog, key, "left")
-        .withColumn("bytes", F.coalesce("bytes", F.lit(0).cast("bigint")))
-        .withColumn("seconds", F.coalesce(F.greatest(F.lit(0.0), (F.lit(now) - F.unix_millis("oldest")) / 1000), F.lit(0.0)))
-        .orderBy(*key)
-    )
+    topic: str
+    broker: str
+    queue: int
+    progress: int
+    end: int
+    messages: int
+    bytes: int
+    seconds: float
 
 
 class Sample(NamedTuple):
-    """The lag of a group in one topic at a time. ``behind_ms``: how long ago the message was stored that was consumed last, of the
-    queue that is furthest behind; 0: nothing waits."""
+    """Lag of a group in one topic at a time. ``behind_ms`` is the age of the oldest message not consumed; 0 where none waits."""
 
     at_ms: int
     topic: str
@@ -67,24 +37,54 @@ class Sample(NamedTuple):
     behind_ms: int
 
 
+def lag(cluster: Cluster, group: str, topic: str | None = None) -> list[QueueLag]:
+    """Return the lag of a group by queue, a few requests a broker. A queue without progress counts from its beginning.
+
+    Raises BrokerError for a group without progress anywhere.
+    """
+    client = cluster.client()
+    with cluster.admin() as admin:
+        queues = _queues(client, admin, group, topic)
+    for name in sorted({queue.topic for queue in queues if queue.messages}):
+        backlog = {(q.broker, q.queue): (q.progress, q.end) for q in queues if q.topic == name and q.messages}
+        sizes = client.weigh(name, backlog)
+        queues = [q._replace(bytes=sum(sizes.get((q.broker, q.queue), ()))) if q.topic == name else q for q in queues]
+    return queues
+
+
 def sample_lag(
     cluster: Cluster, group: str, topic: str | None = None, *, every_s: float, for_s: float,
     wait: Callable[[float], None] = time.sleep,
 ) -> Iterator[Sample]:  # fmt: skip
-    """Yield the lag of a group by topic at an interval; asks the brokers only. At most `SAMPLES_MAX` times."""
-    started = time.monotonic()
+    """Yield the lag of a group by topic at an interval, at most `SAMPLES_MAX` times."""
+    client, started = cluster.client(), time.monotonic()
     with cluster.admin() as admin:
         for number in range(SAMPLES_MAX):
-            now = time.time_ns() // 1_000_000
-            topics: dict[str, tuple[int, int]] = {}
-            for queue, queue_stats in admin.consume_stats(group, topic).items():
-                count = max(0, queue_stats.broker_offset - max(0, queue_stats.consumer_offset))
-                age = max(0, now - queue_stats.last_timestamp) if count and queue_stats.last_timestamp > 0 else 0
-                messages, behind = topics.get(queue.topic, (0, 0))
-                topics[queue.topic] = (messages + count, max(behind, age))
-            for name, (messages, behind) in sorted(topics.items()):
-                yield Sample(now, name, messages, behind)
+            now, queues = time.time_ns() // 1_000_000, _queues(client, admin, group, topic)
+            for name in sorted({queue.topic for queue in queues}):
+                same = [queue for queue in queues if queue.topic == name]
+                behind = max(queue.seconds for queue in same)
+                yield Sample(now, name, sum(queue.messages for queue in same), round(1000 * behind))
             left = started + (number + 1) * every_s - time.monotonic()
             if time.monotonic() - started + max(0.0, left) > for_s:
                 return
             wait(max(0.0, left))
+
+
+def _queues(client: Ranges, admin: Admin, group: str, topic: str | None) -> list[QueueLag]:
+    """Return the lag by queue, without bytes."""
+    stats, queues = admin.consume_stats(group, topic), []
+    bounds = {name: client.bounds(name) for name in {queue.topic for queue in stats}}
+    for queue, figures in sorted(stats.items()):
+        low, visible = bounds[queue.topic].get((queue.broker_name, queue.queue_id), (0, 0))
+        end = figures.broker_offset
+        progress = min(max(low, figures.consumer_offset), end)
+        seconds = _age_s(client, queue, progress) if progress < min(end, visible) else 0.0
+        queues.append(QueueLag(queue.topic, queue.broker_name, queue.queue_id, progress, end, end - progress, 0, seconds))
+    return queues
+
+
+def _age_s(client: Ranges, queue: MessageQueue, offset: int) -> float:
+    """Return how long ago the message at an offset was stored; 0 for one that expired meanwhile."""
+    pieces = client.read(queue.broker_name, queue.topic, queue.queue_id, offset, offset + 1, missing=lambda *_: None)
+    return max([0.0, *(time.time() - message.store_ms / 1000 for piece in pieces for message in decode_records(piece))])

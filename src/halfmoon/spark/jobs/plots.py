@@ -1,6 +1,6 @@
 """Plots of the results of jobs, as PNG files: lag over time, latency percentiles of transactions, lateness of delayed messages.
 
-Draws numbers it is given; needs matplotlib, of the extra ``lake``.
+Needs matplotlib, of the extra ``lake``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ COLOURS = ("#3b6fb6", "#d1662f", "#4a9a64", "#8a5fa8", "#b03a48", "#7f7f7f")
 STATE_COLOURS = {"COMMITTED": COLOURS[0], "ROLLED_BACK": COLOURS[1], "EXPIRED": COLOURS[4], "DECIDED": COLOURS[5]}
 MANY_COLOURS = tuple(to_hex(each) for each in colormaps["tab20"].colors)  # type: ignore[attr-defined]
 ENTRIES = 5
-"""Lines of a legend that stand one below the other."""
+"""Lines of a legend with one column."""
 
 UNITS = (("ms", 1), ("s", 1000), ("min", 60_000), ("h", 3_600_000), ("days", 86_400_000))
 SECONDS = UNITS[1:]
@@ -33,7 +33,7 @@ TICKS = {
     1: "1 ms", 10: "10 ms", 100: "100 ms", 1_000: "1 s", 10_000: "10 s", 60_000: "1 min", 600_000: "10 min", 3_600_000: "1 h",
     36_000_000: "10 h", 360_000_000: "100 h", 3_600_000_000: "1,000 h",
 }  # fmt: skip
-"""Where a logarithmic axis of times in ms is marked, and how."""
+"""Marks of a logarithmic axis of times in ms."""
 
 SPAN_MS_MIN = 10_000
 """Shortest axis of times, so that its marks differ by seconds."""
@@ -68,7 +68,7 @@ def lag_plot(path: Path, group: str, samples: Sequence[Sample]) -> None:
 
 
 def _times(above: Axes, below: Axes, samples: Sequence[Sample]) -> None:
-    """Make time of the axis that both share."""
+    """Format the time axis of both panels."""
     first, last = (samples[0].at_ms, samples[-1].at_ms) if samples else (0, 0)
     room = max((last - first) * 0.02, (SPAN_MS_MIN - (last - first)) / 2)
     form = "%m-%d %H:%M" if last - first > _DAY_MS else "%H:%M:%S"
@@ -84,7 +84,7 @@ def _times(above: Axes, below: Axes, samples: Sequence[Sample]) -> None:
 
 
 def latency_plot(path: Path, curves: Mapping[str, Sequence[float]], counts: Mapping[str, int]) -> None:
-    """Draw how long decisions took: a curve of percentiles a state, on a logarithmic scale, p50, p95 and p99 written at it."""
+    """Draw the latency of decisions: a curve of percentiles for each state, on a logarithmic scale, marked at p50, p95 and p99."""
     figure, (axes,) = _figure(1, "From half message to decision", entries=len(curves))
     for number, (state, curve) in enumerate(sorted(curves.items())):
         colour = STATE_COLOURS.get(state, COLOURS[number % len(COLOURS)])
@@ -102,7 +102,7 @@ def latency_plot(path: Path, curves: Mapping[str, Sequence[float]], counts: Mapp
 
 
 def lateness_plot(path: Path, curves: Mapping[int, Sequence[float]], counts: Mapping[int, int]) -> None:
-    """Draw how late delayed messages came: a curve of percentiles a level; below 0 is before their time."""
+    """Draw the lateness of delayed messages: a curve of percentiles for each level; negative is early."""
     figure, (axes,) = _figure(1, "Delayed messages: delivered minus due", entries=len(curves))
     unit, unit_ms = _unit(max((abs(ms) for curve in curves.values() for ms in curve), default=0), UNITS)
     for number, (level, curve) in enumerate(sorted(curves.items())):
@@ -137,7 +137,7 @@ def _percentiles(axes: Axes) -> None:
 
 
 def _nothing(*where: Axes) -> None:
-    """Write into the plot that there is nothing to draw."""
+    """Write "nothing to draw" into the plot."""
     for axes in where:
         axes.set_xticks([])
         axes.set_yticks([], minor=False)
@@ -146,7 +146,7 @@ def _nothing(*where: Axes) -> None:
 
 
 def _unit(ms: float, units: Sequence[tuple[str, int]]) -> tuple[str, int]:
-    """Return the largest unit of which a time has two at least, else the first: its name, and how many ms it has."""
+    """Return name and ms of the largest unit that fits into a time twice, else of the first unit."""
     return next((unit for unit in reversed(units) if ms >= 2 * unit[1]), units[0])
 
 
@@ -170,7 +170,7 @@ def _span(ms: float) -> str:
 
 
 def _figure(rows: int, title: str, *, entries: int = 0) -> tuple[Figure, list[Axes]]:
-    """Return a figure with as much more height as a long legend takes."""
+    """Return a figure; a long legend makes it higher."""
     height = 3.2 * rows if rows > 1 else 4.8 + 0.2 * max(0, math.ceil(entries / 2) - ENTRIES)
     figure = Figure(figsize=(9, height), layout="constrained")
     FigureCanvasAgg(figure)

@@ -12,13 +12,13 @@ from pyspark.sql import SparkSession
 
 LOOK_S = 0.5
 QUIET_S = 2.0
-"""Jobs that end sooner show no progress."""
+"""Runtime before which a job shows no progress."""
 
 
-class Progress:
-    """Shows what a session does, as a context manager. On a terminal one line that changes, else a line every few seconds.
+class JobProgress:
+    """Progress of a session, as a context manager: on a terminal one line that changes, else a line every few seconds.
 
-    `note` adds what the job itself knows (batches, rows, lag).
+    `note` adds text of the job itself (batches, rows).
     """
 
     def __init__(self, session: SparkSession, what: str, *, quiet: bool = False, out: TextIO | None = None) -> None:
@@ -28,7 +28,7 @@ class Progress:
         self._thread: threading.Thread | None = None
 
     def note(self, text: str) -> None:
-        """Set what is shown of the job itself."""
+        """Set the text of the job itself."""
         self._note = text
 
     def __enter__(self) -> Self:

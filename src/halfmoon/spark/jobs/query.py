@@ -1,7 +1,7 @@
 """SQL over topics: ``topic.orders`` in a query is the live log, or the archived table and the log behind it as one.
 
-The seam is an offset for each queue: what the archive has read ends there, and the log is read from there on, so no message counts
-twice and none is left out. ``topic.orders timestamp as of '…'`` is what was there at a time.
+The archive ends at an offset of each queue, and the log is read from there, so no message counts twice and none is left out.
+``topic.orders timestamp as of '…'`` is the topic at a time.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ from pyspark.sql import functions as F
 
 from halfmoon.errors import HalfmoonError, UsageError
 from halfmoon.model import MessageQueue
-from halfmoon.spark.jobs.reading import Cluster, QueueRanges, frame_of, ranges_of
-from halfmoon.spark.lake.manifest import Span, births, check_births
+from halfmoon.spark.cluster import Cluster
+from halfmoon.spark.jobs.reading import QueueRanges, frame_of, ranges_of
+from halfmoon.spark.lake.manifest import births, check_births
 from halfmoon.spark.lake.manifest import ends as ends_of
 from halfmoon.spark.lake.table import LakeTable
 from halfmoon.spark.source.offsets import creation_times, unread_behind
+from halfmoon.spark.source.partitions import Range
 from halfmoon.spark.source.rows import COLUMNS
 
 log = logging.getLogger("halfmoon.spark")
@@ -34,8 +36,8 @@ _TOKEN = re.compile(
 )
 
 
-class Gap(HalfmoonError):
-    """Messages between the end of the archive and the beginning of the log are in neither."""
+class ArchiveGap(HalfmoonError):
+    """Error: messages between the end of the archive and the beginning of the log are in neither."""
 
 
 class Reference(NamedTuple):
@@ -46,7 +48,7 @@ class Reference(NamedTuple):
 
     @property
     def view(self) -> str:
-        """The name of its view."""
+        """The name of the reference's view."""
         safe = "".join(
             character if character.isascii() and character.isalnum() else f"_{ord(character):x}_" for character in self.topic
         )
@@ -54,9 +56,9 @@ class Reference(NamedTuple):
 
 
 def references(text: str) -> tuple[str, list[Reference]]:
-    """Return a query with names of views in place of ``topic.…``, and what they stand for. Texts and comments stay as they are.
+    """Return a query with names of views in place of ``topic.…``, and the references. Strings and comments stay as they are.
 
-    Raises UsageError for a time that is none.
+    Raises UsageError for a malformed time.
     """
     names: dict[Reference, None] = {}
 
@@ -84,9 +86,9 @@ def sql(session: SparkSession, cluster: Cluster, text: str, *, archives: Mapping
     ``archives``: the tables that hold the older part of topics. The ends of the log are those of the call.
 
     Raises:
-        UsageError: a topic is neither there nor archived, or it was created again since; or an archive has no column of those that
-            place a message.
-        Gap: messages are in neither, or at a broker that is away.
+        UsageError: a topic does not exist and has no archive, or it was created again since; or an archive lacks topic, brokerName,
+            queueId or queueOffset.
+        ArchiveGap: messages are in neither, or at a broker that is away.
     """
     query, named = references(text)
     known = archives or {}
@@ -102,14 +104,14 @@ def sql(session: SparkSession, cluster: Cluster, text: str, *, archives: Mapping
 
 
 def table_of(session: SparkSession, cluster: Cluster, topic: str, archive: LakeTable | None = None) -> DataFrame:
-    """Return a topic as one table: its archive as far as that goes, and the live log behind it. Columns as in the archive."""
+    """Return a topic as one table: its archive and the live log behind it, with the columns of the archive."""
     if archive is None:
         live = ranges_of(cluster, [topic])
         if not live:
             raise UsageError(f"there is no topic {topic}")
         return frame_of(session, cluster, live)
     spans = [span for span in archive.state().spans if span.topic == topic]
-    behind = log_behind(cluster, topic, spans)  # looked at later than the archive's ends, and so never before them
+    behind = log_behind(cluster, topic, spans)  # asked after the archive's ends, so never before them
     old = archive.read(session)
     if missing := {"topic", "brokerName", "queueId", "queueOffset"} - set(old.columns):
         raise UsageError(
@@ -119,20 +121,20 @@ def table_of(session: SparkSession, cluster: Cluster, topic: str, archive: LakeT
     return _before(old, topic, ends_of(spans)).unionByName(frame_of(session, cluster, behind, shared), allowMissingColumns=True)
 
 
-def log_behind(cluster: Cluster, topic: str, spans: Sequence[Span]) -> QueueRanges:
-    """Return what of a topic is behind the spans of an archive. Raises as `sql`."""
+def log_behind(cluster: Cluster, topic: str, spans: Sequence[Range]) -> QueueRanges:
+    """Return the ranges of a topic's log behind the spans of an archive. Raises as `sql`."""
     ends, live = ends_of(spans), ranges_of(cluster, [topic])
     client, known = cluster.client(), {MessageQueue(*queue): end for queue, end in ends.items()}
     check_births(births(spans), creation_times(client, known))
     if missing := unread_behind(client, known, {MessageQueue(*queue): span for queue, span in live.items()}):
-        if live and cluster.checked().fail_on_data_loss:  # without any, the topic was deleted, and the archive is what there is
-            raise Gap(f"behind the archive's end: {'; '.join(missing[:4])}. failOnDataLoss=false goes on without")
-        log.warning("the archive is read without what may lie behind its end: %s", "; ".join(missing[:4]))
+        if live and cluster.checked.fail_on_data_loss:  # without any, the topic was deleted, and the archive is what there is
+            raise ArchiveGap(f"behind the archive's end: {'; '.join(missing[:4])}. failOnDataLoss=false continues without")
+        log.warning("messages behind the archive's end may be missing (failOnDataLoss=false): %s", "; ".join(missing[:4]))
     return behind_the_seam(live, ends)
 
 
 def _before(old: DataFrame, topic: str, ends: Mapping[tuple[str, str, int], int]) -> DataFrame:
-    """Return the rows of a topic before ends: a batch may have entered the archive since these were looked at."""
+    """Return the rows of a topic before ``ends``: a batch may have entered the archive since these were read."""
     archived_rows = F.lit(False)
     for (_, broker, queue), end in ends.items():
         archived_rows = archived_rows | (
@@ -142,15 +144,15 @@ def _before(old: DataFrame, topic: str, ends: Mapping[tuple[str, str, int], int]
 
 
 def behind_the_seam(live: QueueRanges, archived: Mapping[tuple[str, str, int], int]) -> QueueRanges:
-    """Return what of the log is not archived. Raises Gap where the log begins behind the archive's end, or ends before it."""
+    """Return the ranges of the log that are not archived. Raises ArchiveGap unless the archive's end is in the log."""
     behind = {}
     for queue, (low, high) in live.items():
         begin = archived.get(queue, low)
         topic, broker, number = queue
         where = f"topic {topic}, broker {broker}, queue {number}"
         if begin < low:
-            raise Gap(f"{where}: the archive ends at {begin:,}, the log begins at {low:,}; what lies between is in neither")
+            raise ArchiveGap(f"{where}: the archive ends at {begin:,} and the log begins at {low:,}; messages in between are lost")
         if begin > high:
-            raise Gap(f"{where}: the archive goes to {begin:,}, the log to {high:,}: it is not the log that was archived")
+            raise ArchiveGap(f"{where}: the archive goes to {begin:,}, the log to {high:,}: it is not the log that was archived")
         behind[queue] = (begin, high)
     return behind

@@ -1,66 +1,28 @@
-"""How jobs read topics: within ranges that were fixed before, so that several topics fit together. Asks brokers for ranges only."""
+"""Topics as frames within ranges that were fixed before, so that several topics fit together. Asks brokers for ranges only."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable
 
 from pyspark.sql import DataFrame, SparkSession
 
-from halfmoon.client.admin import Admin
-from halfmoon.client.batches import BatchTransactions, batch_transactions
-from halfmoon.client.ranges import Ranges
 from halfmoon.errors import NoRoute
 from halfmoon.model import MessageQueue
+from halfmoon.spark.cluster import Cluster
 from halfmoon.spark.source.checkpoint import nested
-from halfmoon.spark.source.options import SourceOptions, source_options
-from halfmoon.spark.source.reading import client_of
 from halfmoon.spark.source.rows import COLUMNS, schema_of
 
 QueueRanges = dict[tuple[str, str, int], tuple[int, int]]
 """(topic, broker, queue) → (first offset, offset behind the last)."""
 
-HALF_MESSAGES = {"halfMessages": "true"}
-"""The option of the source by which an audit says that it reads half messages and op records."""
-
-
-class Cluster(NamedTuple):
-    """A cluster to read: name servers (``host:port`` joined by ``;``), and further options of the source."""
-
-    endpoints: str
-    options: Mapping[str, str] = {}
-
-    def with_half_messages(self) -> Cluster:
-        """Return the same cluster for an audit of transactions."""
-        return Cluster(self.endpoints, {**self.options, **HALF_MESSAGES})
-
-    def __repr__(self) -> str:
-        return f"Cluster({self.endpoints!r}, options={sorted(self.options)})"  # their values may be secrets
-
-    def client(self) -> Ranges:
-        """Return this process's client for the cluster. Raises UsageError for options that do not fit."""
-        return client_of(self.checked())
-
-    def admin(self) -> Admin:
-        """Return an administration client, not started. Raises UsageError for options that do not fit."""
-        return Admin(nameserver=self.endpoints, **self.checked().signing)
-
-    def transactions(self) -> BatchTransactions:
-        """Return this process's client of batch transactions. Raises UsageError for options that do not fit."""
-        return batch_transactions(nameserver=self.endpoints, **self.checked().signing)
-
-    def checked(self) -> SourceOptions:
-        """Return the options of the source. Raises UsageError for some that do not fit."""
-        return source_options({"topic": "any", **self.options, "endpoints": self.endpoints}, "batch")
-
 
 def ranges_of(cluster: Cluster, topics: Iterable[str], *, since_ms: int | None = None) -> QueueRanges:
-    """Return what all queues of topics hold now, from a time on (ms since the epoch). A topic that does not exist has no queues.
+    """Return the ranges of all queues of topics now, since a time (ms since the epoch). A topic that does not exist has no queues.
 
     Raises BrokersAbsent: brokers left with queues of a topic; with ``failOnDataLoss=false`` the others are read.
     """
-    client, ranges, partial = cluster.client(), {}, not cluster.checked().fail_on_data_loss
+    client, ranges, partial = cluster.client(), {}, not cluster.checked.fail_on_data_loss
     for topic in dict.fromkeys(topics):
         try:
             bounds = client.bounds(topic, partial=partial)

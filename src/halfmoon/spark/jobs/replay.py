@@ -1,8 +1,8 @@
-"""Topic or table to topic, each message once: selected messages go through the sink ``exactly-once``, at a rate if wanted.
+"""Replay of a topic or table to a topic, each message once: selected messages go through the sink ``exactly-once``, with a rate.
 
-A copy says in REPLAY_OF what it is a copy of (``topic/broker/queue/offset``) and in REPLAY_ID in which replay. The batches of a
-replay are numbered, and its last one is `LAST`, so brokers know whether a replay is complete. An interrupted one continues:
-what is already in the target is left out.
+A copy names its original in REPLAY_OF (``topic/broker/queue/offset``) and its replay in REPLAY_ID. The batches of a replay are
+numbered, and its last one is `LAST`, so brokers know whether a replay is complete. An interrupted one leaves out the messages that
+the target already has.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from pyspark.sql import functions as F
 from halfmoon.client.batches import BatchName
 from halfmoon.errors import UsageError
 from halfmoon.model import RESERVED_PROPERTIES
-from halfmoon.spark.jobs.reading import Cluster, QueueRanges, frame_of, ranges_of
+from halfmoon.spark.cluster import Cluster
+from halfmoon.spark.jobs.reading import QueueRanges, frame_of, ranges_of
 from halfmoon.spark.lake.table import LakeTable
 
 log = logging.getLogger("halfmoon.spark")
@@ -30,17 +31,17 @@ LAST = 10**15
 """The number of a replay's last batch."""
 
 BATCH_S = 1.0
-"""With a rate, messages become visible in batches this far apart."""
+"""Time between the batches of a replay with a rate."""
 BATCHES_MAX = 100_000
-"""Most batches of one replay; beyond it they grow. Each takes Spark about a tenth of a second."""
+"""Bound of the batches of one replay, beyond which they grow. Each takes Spark about a tenth of a second."""
 
 PLACE = ("topic", "brokerName", "queueId", "queueOffset")
 OnProgress = Callable[[int, int], object]
 """Called with the progress: how many messages are visible, of how many."""
 
 
-class Outcome(NamedTuple):
-    """What a replay did: messages sent (or that would be), in how many batches, and whether it was complete before it began."""
+class ReplayResult(NamedTuple):
+    """Result of a replay: messages sent (or that would be), number of batches, and whether it was complete before it began."""
 
     rows: int
     batches: int
@@ -48,7 +49,7 @@ class Outcome(NamedTuple):
 
 
 class EarlierRun(NamedTuple):
-    """What brokers know of a transactional id: its last decided batch (-1: none), and who coordinates it."""
+    """State of a transactional id at the brokers: its last decided batch (-1: none), and its coordinator."""
 
     last: int = -1
     coordinator: str = ""
@@ -67,20 +68,20 @@ def replay(
     dry_run: bool = False,
     on_progress: OnProgress = lambda done, total: None,
     wait: Callable[[float], None] = time.sleep,
-) -> Outcome:
-    """Send the messages of a topic, or of a table with the column body, to another topic; return what was done.
+) -> ReplayResult:
+    """Send the messages of a topic, or of a table with the column body, to another topic.
 
-    ``id`` is the transactional id: a complete replay is not repeated under it, an interrupted one continues. Brokers remember ids
-    for a week of disuse. ``where`` is SQL on the columns of topic or table; ``since_ms``: only what was stored since. Without
-    ``rate`` all becomes visible at once, and the source is read twice, to be counted first. With it at most so many a second, in
-    the order of storing; Spark's disks hold the messages meanwhile. Those of one queue stay in one queue, in their order.
+    ``id`` is the transactional id: a complete replay is not repeated under it, an interrupted one continues. Brokers remember an id
+    until it was unused for a week. ``where`` is SQL on the columns of topic or table; ``since_ms`` leaves out what was stored
+    before. Without ``rate`` all messages become visible at once, and the source is read twice, first to count. ``rate`` is the
+    maximum a second, in the order of storing; Spark's disks hold the messages meanwhile. Messages of one queue stay in one queue,
+    in order.
 
-    ``dry_run`` changes nothing and counts what would be sent. It leaves a batch that is decided and not yet visible as it is, and
-    does not count the messages that brokers hold of it: right where the arguments are those of before.
+    ``dry_run`` changes nothing and counts the messages to send, without those that brokers hold of a decided and invisible batch.
 
     Raises:
-        UsageError: the source lacks what is needed, or is the target; brokers cannot write exactly once; or the topic lost messages
-            that an interrupted replay had not sent (``failOnDataLoss=false`` logs that and goes on).
+        UsageError: the source lacks a column, or is the target; brokers cannot write exactly once; or the topic lost messages
+            that an interrupted replay had not sent (``failOnDataLoss=false`` logs that and continues).
         NoRoute: the target does not exist.
     """
     cluster.client().queues(to)
@@ -88,7 +89,7 @@ def replay(
     if earlier.last >= 0 and not dry_run:
         _finish_last_batch(cluster, id, earlier)
     if earlier.last >= LAST:
-        return Outcome(0, 0, complete_before=True)
+        return ReplayResult(0, 0, complete_before=True)
     chosen = _copies(_rows(session, cluster, source, to, since_ms), where, id)
     if earlier.last >= 0:
         sent = _sent(session, cluster, to, id)
@@ -96,13 +97,13 @@ def replay(
         chosen = chosen.join(sent, REPLAY_OF, "left_anti")
     if dry_run:
         invisible = _invisible_count(cluster, id, earlier) if earlier.last >= 0 else 0
-        return Outcome(max(0, chosen.count() - invisible), 0)
+        return ReplayResult(max(0, chosen.count() - invisible), 0)
     sink = {"endpoints": cluster.endpoints, "topic": to, "delivery": "exactly-once", "transactionalId": id}
     return _all_at_once(chosen, sink, on_progress) if rate is None else _paced(chosen, sink, earlier, rate, on_progress, wait)
 
 
 def _rows(session: SparkSession, cluster: Cluster, source: str | LakeTable, to: str, since_ms: int | None) -> DataFrame:
-    """Return what the source holds now. Raises UsageError."""
+    """Return the messages of the source now. Raises UsageError."""
     if isinstance(source, LakeTable):
         topics, rows = {topic for topic, _, _ in source.ends()}, source.read(session)
         if missing := {*PLACE, "storeTimestamp", "body"} - set(rows.columns):
@@ -139,24 +140,24 @@ def _copies(rows: DataFrame, where: str | None, id: str) -> DataFrame:
 
 
 def _may_be_sent(name: Column, value: Column) -> Column:
-    """Whether a property is a user's, which a sender may give."""
+    """Return whether a property is a user's, not the protocol's."""
     return ~name.isin([*sorted(RESERVED_PROPERTIES), REPLAY_ID, REPLAY_OF]) & name.rlike(r"(?U)\S") & value.rlike(r"(?U)\S")
 
 
 # ---------------------------------------------------------------- sending
 
 
-def _all_at_once(rows: DataFrame, sink: dict[str, str], on_progress: OnProgress) -> Outcome:
+def _all_at_once(rows: DataFrame, sink: dict[str, str], on_progress: OnProgress) -> ReplayResult:
     count = rows.count()
     if count:
         on_progress(0, count)
         _write(rows, {**sink, "batchNumber": str(LAST)})
         on_progress(count, count)
-    return Outcome(count, 1 if count else 0)
+    return ReplayResult(count, 1 if count else 0)
 
 
 def _numbered(chosen: DataFrame) -> DataFrame:
-    """Number messages from 0 in the order of storing. A clock that was set back takes no message of a queue before another."""
+    """Assign numbers from 0 in the order of storing; within a queue by offset, even where the broker's clock was set back."""
     queue = Window.partitionBy(*PLACE[:3]).orderBy("queueOffset")
     stored = chosen.withColumn("_stored", F.max("storeTimestamp").over(queue))
     log = [name for name in ("brokerName", "commitOffset") if "commitOffset" in chosen.columns]
@@ -170,7 +171,7 @@ def _paced(
     rate: float,
     on_progress: OnProgress,
     wait: Callable[[float], None],
-) -> Outcome:
+) -> ReplayResult:
     """Write a batch each `BATCH_S`; the first at once."""
     rows = _numbered(chosen).persist(StorageLevel.DISK_ONLY)
     try:
@@ -184,7 +185,7 @@ def _paced(
             number = LAST if high == total else earlier.last + 1 + index
             _write(rows.where(F.col("_number").between(low, high - 1)), {**sink, "batchNumber": str(number)})
             on_progress(high, total)
-        return Outcome(total, batches)
+        return ReplayResult(total, batches)
     finally:
         rows.unpersist()
 
@@ -206,7 +207,7 @@ def _earlier(cluster: Cluster, id: str) -> EarlierRun:
 
 
 def _finish_last_batch(cluster: Cluster, id: str, earlier: EarlierRun) -> None:
-    """Make the last batch visible: the driver that decided it may have died before it was applied."""
+    """Make the last batch visible: the driver may have died between its decision and its publication."""
     transactions, batch = cluster.transactions(), BatchName(id, earlier.last)
     decision = transactions.decide(batch, earlier.coordinator, {}, "")
     for broker, attempts in {} if decision.complete else sorted(decision.parts.items()):
@@ -214,7 +215,7 @@ def _finish_last_batch(cluster: Cluster, id: str, earlier: EarlierRun) -> None:
 
 
 def _invisible_count(cluster: Cluster, id: str, earlier: EarlierRun) -> int:
-    """Return how many messages of the last batch brokers hold that are not visible yet. Changes nothing.
+    """Return the number of messages of the last batch that brokers hold and that are not visible yet. Changes nothing.
 
     While the batch is being published, some of them are visible already, and the count of what is still to be sent is too low.
     """
@@ -228,7 +229,7 @@ def _invisible_count(cluster: Cluster, id: str, earlier: EarlierRun) -> int:
 
 
 def _sent(session: SparkSession, cluster: Cluster, to: str, id: str) -> DataFrame:
-    """Return what the target holds of a replay, as REPLAY_OF. Reads all of the target."""
+    """Return the originals (REPLAY_OF) whose copies the target has. Reads all of the target."""
     target = frame_of(session, cluster, ranges_of(cluster, [to]), ("properties",))
     ours = target.where(F.col("properties")[REPLAY_ID] == id)
     return ours.select(F.col("properties")[REPLAY_OF].alias(REPLAY_OF)).distinct()
@@ -242,19 +243,19 @@ def _check_unsent(cluster: Cluster, ranges: QueueRanges, sent: DataFrame) -> Non
     last = F.max(F.substring_index(of, "/", -1).cast("long")).alias("last")
     rows = sent.groupBy(F.substring_index(of, "/", len(PLACE) - 1).alias("queue")).agg(last).collect()
     gone, unknown = unsent(ranges, {row["queue"]: row["last"] for row in rows})
-    if gone and cluster.checked().fail_on_data_loss:
+    if gone and cluster.checked.fail_on_data_loss:
         raise UsageError(
-            f"the topic lost messages that the interrupted replay had not sent: {'; '.join(gone)}. failOnDataLoss=false goes on "
-            "with those that are there"
+            f"the topic lost messages that the interrupted replay had not sent: {'; '.join(gone)}. failOnDataLoss=false sends "
+            "the others"
         )
     if gone:
         log.warning("messages lost before they were replayed, passed over by failOnDataLoss=false: %s", "; ".join(gone))
     if unknown:
-        log.warning("nothing was replayed yet of queues that expired in part, before the replay or since: %s", "; ".join(unknown))
+        log.warning("queues expired in part before any of their messages was replayed: %s", "; ".join(unknown))
 
 
 def unsent(ranges: QueueRanges, last: Mapping[str, int]) -> tuple[list[str], list[str]]:
-    """Return which offsets are gone behind the last one that was sent of a queue; and where queues begin of which none was.
+    """Return lost offsets behind the last one sent of each queue, and the first offsets of queues of which none was sent.
 
     ``last``: the last offset that was sent, by ``topic/broker/queue``.
     """

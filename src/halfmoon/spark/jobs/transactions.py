@@ -20,19 +20,19 @@ HALF_TOPIC, OP_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 EXPIRED_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 
 PENDING, COMMITTED, ROLLED_BACK, EXPIRED, DECIDED = "PENDING", "COMMITTED", "ROLLED_BACK", "EXPIRED", "DECIDED"
-"""States. DECIDED: there is an op record, and the topic to which a commit would have gone was not read."""
+"""States. DECIDED: there is an op record, and the target topic was not read."""
 
 _BITS, _COMMIT = 12, 8
 _TX = ["brokerName", "msgId"]
 
 
-class Joined(NamedTuple):
-    """What the join found.
+class JoinedTransactions(NamedTuple):
+    """Result of the join.
 
     ``transactions``: brokerName, msgId, producerGroup, topic, keys, state, halfStored, decided, latencyMs, checks (as far as the
     log says: null where no copy counts them), halves (records of it), halfOffset and place of the newest, visibleCount, opMissing
-    (its message is visible, its op record is not there), decidedBy (an operator), reason (why it expired).
-    ``orphans``: visible messages and op records without a half message, in the stretch of the log that was read: kind (``visible``,
+    (its message is visible, and it has no op record), decidedBy (an operator), reason (why it expired).
+    ``orphans``: visible messages and op records without a half message, in the range of the log that was read: kind (``visible``,
     ``op``), brokerName, topic, msgId, place (of a visible message) or half offset (of an op record), stored.
     """
 
@@ -42,16 +42,18 @@ class Joined(NamedTuple):
 
 def joined(
     halves: DataFrame, ops: DataFrame, visible: DataFrame, expired: DataFrame, *, topics: Sequence[str] | None = None
-) -> Joined:
+) -> JoinedTransactions:
     """Join the records of the half topic, the op topic, the users' topics and the topic of expired messages.
 
-    ``topics`` are those that ``visible`` has all of; None: all. ``visible`` must reach beyond ``ops``: a broker writes the visible
-    message first.
+    ``topics`` are those that ``visible`` has completely; None: all. ``visible`` must reach beyond ``ops``: a broker writes the
+    visible message first.
     """
     records = _halves(halves).cache()
     decisions = _ops(ops).cache()  # each is joined twice, and its log read once
     committed = _committed(visible).cache()
-    return Joined(_transactions(records, decisions, committed, _expired(expired), topics), _orphans(records, decisions, committed))
+    return JoinedTransactions(
+        _transactions(records, decisions, committed, _expired(expired), topics), _orphans(records, decisions, committed)
+    )
 
 
 def _property(name: str) -> Column:
@@ -73,7 +75,7 @@ def _halves(halves: DataFrame) -> DataFrame:
 
 
 def _ops(ops: DataFrame) -> DataFrame:
-    """One row a half offset that is settled: when first, how often, and by whom by hand."""
+    """Return one row for each decided half offset: when first, and by whom if by hand."""
     rows = ops.where(F.col("tags") == "d").select(
         "brokerName",
         F.explode(F.split(F.col("body").cast("string"), ",")).alias("text"),
@@ -89,7 +91,7 @@ def _ops(ops: DataFrame) -> DataFrame:
 
 
 def _committed(visible: DataFrame) -> DataFrame:
-    """One row a half record's place that has visible messages."""
+    """Return one row for each half record with visible messages."""
     return (
         visible.where(F.col("sysFlag").bitwiseAND(_BITS) == _COMMIT)
         .groupBy("brokerName", F.col("preparedTransactionOffset").alias("place"))
@@ -168,7 +170,7 @@ def _with_state(transactions: DataFrame, topics: Sequence[str] | None) -> DataFr
 
 
 def _orphans(records: DataFrame, decisions: DataFrame, committed: DataFrame) -> DataFrame:
-    """What belongs to a half message that should be in the stretch that was read and is not. What lies before is expired."""
+    """Return records whose half message should be in the range that was read and is not. Those before the range are expired."""
     span = records.groupBy("brokerName").agg(
         F.min("place").alias("firstPlace"),
         F.max("place").alias("lastPlace"),

@@ -1,7 +1,7 @@
-"""From bodies to columns: JSON, Avro, text, or left as they are. Bodies that do not decode are separated, with the reason.
+"""Decoders of bodies into columns: JSON, Avro, text, or none. Bodies that do not decode are separated, with the reason.
 
-JSON is read by Arrow many bodies at a time. One bad body fails a whole run of them, so a failed run is halved until the bad ones
-are alone: a bad body among n costs about two further passes over its run.
+Arrow reads many JSON bodies at a time. One bad body fails the whole run, so a failed run is halved until the bad ones are alone: a
+bad body costs about two further passes over its run.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from halfmoon.errors import UsageError
 
 REASON_CHARS_MAX = 300
 RUN_BYTES_MAX = 256 << 10
-"""Bodies joined to one text for Arrow; a single body may be longer. Short runs keep what a bad body costs small."""
+"""Bytes of bodies that are joined for Arrow; a single body may be longer. Short runs keep the cost of a bad body small."""
 
 AVRO_OBJECT = b"\xc3\x01"
 """Marks a single Avro object with its schema's fingerprint before it. Follows Avro 1.11, single-object encoding."""
@@ -42,17 +42,17 @@ class Decoded(NamedTuple):
     bad: dict[int, tuple[str, str]]
 
 
-class Bodies(Protocol):
-    """A way to decode bodies."""
+class BodyDecoder(Protocol):
+    """Decoder of bodies."""
 
     schema: pa.Schema
 
     def decode(self, bodies: pa.BinaryArray) -> Decoded:
-        """Return what the bodies hold. Never raises for what a body contains."""
+        """Return the decoded bodies. Never raises because of a body."""
         ...
 
 
-def decoder(kind: str, schema: pa.Schema | None, avro: str = "") -> Bodies | None:
+def decoder(kind: str, schema: pa.Schema | None, avro: str = "") -> BodyDecoder | None:
     """Return the decoder of a kind: ``json`` (of a schema), ``avro`` (of a schema's JSON), ``text``; ``binary`` needs none.
 
     Raises:
@@ -90,8 +90,8 @@ class Text:
 class Json:
     """Bodies that are JSON objects with the fields of a schema.
 
-    A field that is missing or null is null, unless the schema says that it may not be. Fields beyond the schema are passed over.
-    ``NaN`` and ``Infinity`` count as numbers, which strict JSON does not have.
+    A missing field is null; it is an error where the schema forbids null. Other fields are ignored. ``NaN`` and ``Infinity`` are
+    numbers, unlike in strict JSON.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -137,7 +137,7 @@ class Json:
             try:
                 column = column.cast(field.type)
             except pa.ArrowInvalid:
-                raise _Undecodable("wrong type", f"field {field.name} is no date such as 2026-01-31") from None
+                raise _Undecodable("wrong type", f"field {field.name} is not a date (example: 2026-01-31)") from None
         return pa.concat_arrays(column.chunks) if column.num_chunks != 1 else column.chunk(0)
 
 
@@ -219,7 +219,7 @@ class Avro:
 
 
 class _Undecodable(Exception):
-    """A run of bodies does not decode; with one body in it, this is the reason."""
+    """Error: a run of bodies does not decode. For a run of one body it is the reason."""
 
     def __init__(self, kind: str, text: str) -> None:
         super().__init__(text)
@@ -272,7 +272,7 @@ def _objects(bodies: pa.BinaryArray) -> pa.StringArray:
     if not _from_brace_to_brace(texts):
         texts = pc.utf8_trim(texts, " \t\r\n")
         if not _from_brace_to_brace(texts):
-            raise _Undecodable("not JSON", "the body is no JSON object")
+            raise _Undecodable("not JSON", "the body is not a JSON object")
     return texts
 
 
@@ -281,7 +281,7 @@ def _from_brace_to_brace(texts: pa.StringArray) -> bool:
 
 
 def _json_fault(text: str) -> _Undecodable:
-    """Return what Arrow says about one body, in words and as one of a few kinds."""
+    """Return Arrow's error about one body, with one of a few kinds."""
     fault = text.removeprefix("JSON parse error: ").removesuffix(" in row 0")
     if "changed from" in fault or "convert JSON" in fault:
         return _Undecodable("wrong type", fault)
@@ -324,7 +324,7 @@ _AVRO = {
 
 
 def _without_uuids(value: Any) -> Any:
-    """Return a value that Arrow takes: of what Avro's reader gives, it only does not know UUIDs."""
+    """Return a value with UUIDs as text: Arrow takes all other values of Avro's reader."""
     if isinstance(value, uuid.UUID):
         return str(value)
     if isinstance(value, dict):
@@ -392,12 +392,12 @@ def _avro_decimal(name: str, kind: dict[str, Any]) -> pa.DataType:
 
 
 def check_free(names: Sequence[str], taken: Sequence[str]) -> None:
-    """Raise UsageError when one of the names is taken by a column, in whatever letters: Spark and Delta take ID and id for one."""
+    """Raise UsageError for a name that a column has, whatever its case: to Spark and Delta, ID and id are the same."""
     columns = {name.casefold(): name for name in taken}
     for name in names:
         if name.casefold() in columns:
             raise UsageError(
-                f"{name} of the body would stand for the column {columns[name.casefold()]}: give another name as "
+                f"{name} of the body has the name of the column {columns[name.casefold()]}: give "
                 "into=COLUMN to keep the body's fields in one column"
             )
 

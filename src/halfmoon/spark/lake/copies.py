@@ -1,4 +1,4 @@
-"""Which rows are copies of others, by message id or keys."""
+"""Copies among rows, by message id or keys."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from halfmoon.errors import UsageError
-from halfmoon.spark.lake.manifest import Copies, Queue, sum_copies
+from halfmoon.spark.lake.manifest import CopyCount, Queue, sum_copies
 
 COPIES = {"msgId": ("topic", "msgId"), "keys": ("topic", "keys")}
-"""What makes two rows copies of one message."""
+"""Columns that copies of one message have in common."""
 
 PLACE = ("topic", "brokerName", "queueId", "queueOffset")
-"""What makes two rows the same message."""
+"""Columns that identify a message."""
 
 Offsets = dict[Queue, NDArray[np.int64]]
 """Queue offsets of rows, by queue."""
@@ -33,7 +33,7 @@ def check_copies(by: str, columns: Collection[str]) -> None:
 
 
 def first_of_copies(frame: DataFrame, by: str) -> DataFrame:
-    """Return rows without copies: of those with the same id or keys the one with the first offset. Rows without any are kept.
+    """Return rows without copies: of rows with the same id or keys the one with the first offset. Rows without them are kept.
 
     Offsets of different queues are ordered by the time of storing, then by broker and queue.
     """
@@ -46,12 +46,12 @@ def copies(frame: DataFrame, by: str) -> DataFrame:
 
 
 def named(by: str) -> Column:
-    """Return whether a row has the id or the keys that copies share."""
+    """Return a column: whether a row has an id or keys."""
     return F.col(by).isNotNull() & (F.col(by) != "")
 
 
 def places_by_file(rows: DataFrame) -> dict[str, Offsets]:
-    """Return for each name of a file (the column ``_file`` has addresses) the offsets of the rows given, each once.
+    """Return the offsets of rows by the name of their file, from the address in the column ``_file``; each once.
 
     The driver holds them: a few dozen bytes a row.
     """
@@ -62,9 +62,9 @@ def places_by_file(rows: DataFrame) -> dict[str, Offsets]:
     return files
 
 
-def counted(files: dict[str, Offsets]) -> tuple[Copies, ...]:
+def counted(files: dict[str, Offsets]) -> tuple[CopyCount, ...]:
     """Return the number of rows by queue."""
-    return sum_copies(Copies(*queue, len(offsets)) for offsets_of in files.values() for queue, offsets in offsets_of.items())
+    return sum_copies(CopyCount(*queue, len(offsets)) for offsets_of in files.values() for queue, offsets in offsets_of.items())
 
 
 def _numbered(frame: DataFrame, by: str) -> DataFrame:

@@ -1,8 +1,7 @@
-"""Duplicates among the rows of a batch before it enters a table: left out of its files, and counted.
+"""Removal of duplicates from a batch before it enters a table. They are counted.
 
-Of copies within a batch the first offset stays; of copies of rows that are in the table none. Exact within these bounds: rows that
-were stored more than some hours before the first row of the batch are not looked at, nor what another driver puts in at the same
-time, nor quarantine.
+Of copies within a batch the first offset stays; a copy of a row in the table does not. Not compared are rows that were stored more
+than some hours before the first row of the batch, rows that another driver adds at the same time, and quarantine.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from halfmoon.errors import UsageError
 from halfmoon.spark.lake.copies import COPIES, PLACE, check_copies, copies, counted, named, places_by_file
 from halfmoon.spark.lake.files import PARTITIONS, Layout
-from halfmoon.spark.lake.manifest import Copies, DataFile, TaskReport
+from halfmoon.spark.lake.manifest import CopyCount, DataFile, TaskReport
 from halfmoon.spark.lake.rewrite import Rewrite, rewrite_files
 from halfmoon.spark.lake.table import LakeTable, frame_of
 
@@ -30,13 +29,13 @@ HOURS_MAX = 24 * 3660
 
 @dataclass(frozen=True, kw_only=True)
 class Dedup:
-    """Leave duplicates out, ``by`` msgId or keys, of rows stored up to ``hours`` before the batch; 0: within batches alone."""
+    """Removal of duplicates ``by`` msgId or keys, of rows stored up to ``hours`` before the batch; 0: within batches alone."""
 
     by: str
     hours: int = 24
 
     def check(self, layout: Layout) -> None:
-        """Raise UsageError unless this fits a layout."""
+        """Raise UsageError unless a layout has the columns."""
         check_copies(self.by, layout.columns)
         if not 0 <= self.hours <= HOURS_MAX:
             raise UsageError(f"copies are looked for among 0 to {HOURS_MAX} hours, not {self.hours}")
@@ -44,8 +43,8 @@ class Dedup:
 
 def without_copies(
     session: SparkSession, table: LakeTable, layout: Layout, dedup: Dedup, reports: Sequence[TaskReport]
-) -> tuple[list[TaskReport], tuple[Copies, ...]]:
-    """Return what tasks wrote without the copies, and how many were left out. Only files with copies are rewritten.
+) -> tuple[list[TaskReport], tuple[CopyCount, ...]]:
+    """Return the reports of tasks without the copies, and the number of copies. Only files with copies are rewritten.
 
     Costs a Spark job that reads ids (or keys) of the batch and of the table's last ``hours``. The driver holds the offsets of the
     copies, a few dozen bytes each.
@@ -74,7 +73,7 @@ def without_copies(
 
 
 def _with_files(report: TaskReport, rewritten: dict[str, DataFile]) -> TaskReport:
-    """Return a part with the files that stand for others; those without rows are left out."""
+    """Return a report with the rewritten files; files without rows are left out."""
     files = [rewritten.get(file.path.rpartition("/")[2], file) for file in report.files]
     return msgspec.structs.replace(report, files=tuple(file for file in files if file.rows))
 

@@ -1,7 +1,7 @@
-"""Batches into a Delta table. A commit adds the files of one manifest and says so by Delta's application transaction (id, batch).
+"""Delta table that takes batches. A commit adds the files of one manifest and records (id, batch) as an application transaction.
 
-The version that the table has of an id is read before a commit, for the library takes a repeat without a word. Of two drivers that
-pass that look at the same time the library refuses the later one, which looks again.
+The library accepts a repeated transaction, so the recorded version is read before each commit. Of two drivers that read it at the
+same time, the library refuses the later commit; that driver reads it again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ except ImportError:  # comes with the extra `lake`
 
 from halfmoon.errors import StoreError, UsageError
 from halfmoon.spark.lake.ledger import TRIES, TableChanged
-from halfmoon.spark.lake.manifest import Copies, DataFile, Manifest, Queue, sum_copies
+from halfmoon.spark.lake.manifest import BatchManifest, CopyCount, DataFile, Queue, sum_copies
 
 
 class Delta:
@@ -37,7 +37,7 @@ class Delta:
         self.root = root
 
     def create(self, schema: pa.Schema, partition: str) -> None:
-        """Make the table where there is none. ``schema`` is that of the files, without the partition column."""
+        """Create the table where there is none. ``schema`` is that of the files, without the partition column."""
         whole = pa.schema([*schema, pa.field(partition, pa.string())]) if partition else schema
         DeltaTable.create(self.root, whole, mode="ignore", partition_by=[partition] if partition else None)
 
@@ -46,8 +46,8 @@ class Delta:
         version = DeltaTable(self.root).transaction_version(id)
         return -1 if version is None else version
 
-    def apply(self, manifest: Manifest) -> bool:
-        """Put a batch into the table unless it is there; False: it was."""
+    def apply(self, manifest: BatchManifest) -> bool:
+        """Add a batch to the table; return False if it was there, or has no rows."""
         if not manifest.files:
             return False
         for _ in range(TRIES):
@@ -72,7 +72,7 @@ class Delta:
         raise StoreError(f"batch {manifest.batch} of {manifest.id}: others changed {self.root} at each of {TRIES} tries to commit")
 
     def files(self) -> list[str]:
-        """Return the paths of the files that the table is made of now."""
+        """Return the paths of the table's files."""
         table = DeltaTable(self.root)
         features = set(table.protocol().reader_features or ())
         if features & {"deletionVectors", "columnMapping"}:
@@ -86,7 +86,7 @@ class Delta:
         return _files(DeltaTable(self.root))
 
     def referenced(self) -> set[str]:
-        """Return the paths of all files that some version of the table has, as far back as its log goes: `free` is for them."""
+        """Return the paths of the files of all versions in the table's log; `vacuum` removes those."""
         paths: set[str] = set()
         for entry in sorted((self.root / "_delta_log").glob("*.json")):
             for line in entry.read_text().splitlines():
@@ -95,20 +95,20 @@ class Delta:
         return paths | {file.path for file in self.live()}
 
     def vacuum(self) -> list[str]:
-        """Remove files that are no longer in the table since longer than it keeps them; return their paths.
+        """Remove files that left the table longer ago than its retention; return their paths.
 
-        It keeps them for its property ``delta.deletedFileRetentionDuration``, a week unless set. Older versions can then no longer
+        The retention is its property ``delta.deletedFileRetentionDuration``, a week unless set. Older versions can then no longer
         be read.
         """
         return [unquote(path) for path in DeltaTable(self.root).vacuum(dry_run=False)]
 
     def copies(self, queues: Iterable[Queue]) -> dict[Queue, int]:
-        """Return how many rows `replace` left out, by queue."""
+        """Return the number of rows that `replace` left out, by queue."""
         table = DeltaTable(self.root)
         return {queue: table.transaction_version(_copies_of(queue)) or 0 for queue in queues}
 
-    def replace(self, old: Sequence[str], new: Sequence[DataFile], copies: Sequence[Copies]) -> None:
-        """Replace files in one commit, which records the rows left out so far as application transactions."""
+    def replace(self, old: Sequence[str], new: Sequence[DataFile], copies: Sequence[CopyCount]) -> None:
+        """Replace files in one commit, which records the rows left out so far as application transactions. Raises TableChanged."""
         table = DeltaTable(self.root)
         current = {file.path: file for file in _files(table)}
         if not set(old) <= current.keys():
@@ -134,7 +134,7 @@ class Delta:
 
 
 def _copies_of(queue: Queue) -> str:
-    """Return the application that counts the rows of a queue that were left out. No `ID` of an ingest has a colon."""
+    """Return the name of the application transaction that counts a queue's left-out rows. No `ID` of an ingest has a colon."""
     return f"halfmoon:copies:{json.dumps(queue)}"
 
 

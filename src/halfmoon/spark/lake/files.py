@@ -1,9 +1,9 @@
-"""The part of an ingest that tasks do: messages in, Parquet files and quarantine out, and a report of what was written.
+"""Files of an ingest, as tasks write them: messages in, Parquet files, quarantine and a report out.
 
 Imports no table format, because every Python worker imports this module again.
 
-Files of an attempt have its random id in their names, and belong to the table only once a manifest names them. So an attempt that
-is repeated, killed or superseded leaves files that no reader sees and `vacuum` removes.
+Files of an attempt have its random id in their names, and belong to the table once a manifest names them. An attempt that is
+repeated, killed or superseded leaves files that no reader sees; `vacuum` removes them.
 """
 
 from __future__ import annotations
@@ -11,18 +11,19 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from msgspec.structs import replace
 
 from halfmoon.errors import UsageError
 from halfmoon.spark.lake import bodies
 from halfmoon.spark.lake.ledger import QUARANTINE, sync_folder
-from halfmoon.spark.lake.manifest import DataFile, Span, TaskReport, span_of, text
+from halfmoon.spark.lake.manifest import DataFile, TaskReport, text
 from halfmoon.spark.source import rows
 from halfmoon.spark.source.options import SourceOptions
 from halfmoon.spark.source.partitions import Range
@@ -30,22 +31,22 @@ from halfmoon.spark.source.reading import DataLoss, record_reader, records_of
 
 COMPRESSIONS = ("snappy", "zstd", "none")
 PARTITIONS = {"": "", "day": "%Y-%m-%d", "hour": "%Y-%m-%d-%H"}
-"""Partition columns by the time of storing, in UTC, and how their values read."""
+"""Partition columns by the time of storing, in UTC, and the form of their values."""
 
 WRITERS_MAX = 16
-"""Partition values that one task writes at a time; the file begun first is closed for one more."""
+"""Files that one task has open; the oldest is closed for one more."""
 
 ROW_GROUP_ROWS = 1 << 17
 
 QUARANTINE_SCHEMA = pa.schema(
     [*(f for f in rows.SCHEMA if f.name != "properties"), ("fault", pa.string()), ("reason", pa.string())]
 )
-"""A message as it came, the kind of fault and the decoder's message."""
+"""Columns of quarantine: the message, the kind of fault, and the decoder's message."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """What the rows of a table look like, and how its files are written. Plain values: tasks receive it.
+    """Layout of a table's rows and files. Plain values: tasks receive it.
 
     ``columns`` are those of the message; ``into`` is the column for all decoded fields together, empty: each its own.
     """
@@ -67,7 +68,7 @@ class Layout:
         if self.compression not in COMPRESSIONS:
             raise UsageError(f"compression={self.compression!r} is unknown; there are {', '.join(COMPRESSIONS)}")
         if not 1 << 16 <= self.file_bytes <= 1 << 32:
-            raise UsageError("file_bytes must lie between 64 KiB and 4 GiB")
+            raise UsageError("file_bytes must be between 64 KiB and 4 GiB")
         decoder = bodies.decoder(self.decode, self.schema, self.avro)
         if decoder is not None:
             # also columns of the message that the table does not keep: readers would mistake the body's fields for them
@@ -94,12 +95,12 @@ class Layout:
         return tuple(name for name in rows.COLUMNS if name in wanted)
 
 
-def write(layout: Layout, batches: Iterable[pa.RecordBatch], spans: Sequence[Span], gaps: Sequence[Span] = ()) -> TaskReport:
-    """Write messages and return the report. ``batches`` have the columns `Layout.needed`; ``gaps`` may grow while they are read.
+def write(layout: Layout, batches: Iterable[pa.RecordBatch], spans: Sequence[Range], gaps: Sequence[Range] = ()) -> TaskReport:
+    """Write messages durably and return the report. ``batches`` have the columns `Layout.needed`; reading them may add to ``gaps``.
 
-    Everything that it reports is on the device. Files begun before an error are removed as far as that works.
+    After an error the files begun before are removed.
     """
-    writing = _Writing(layout)
+    writing = _AttemptWriter(layout)
     try:
         for batch in batches:
             if batch.num_rows:
@@ -112,13 +113,13 @@ def write(layout: Layout, batches: Iterable[pa.RecordBatch], spans: Sequence[Spa
 
 def report(layout: Layout, options: SourceOptions, ranges: Sequence[Range]) -> str:
     """Write the files of some ranges and return the report, a `TaskReport` as JSON."""
-    gaps: list[Span] = []
-    task_report = write(layout, messages(options, layout.needed(), ranges, gaps), [span_of(span) for span in ranges], gaps)
+    gaps: list[Range] = []
+    task_report = write(layout, messages(options, layout.needed(), ranges, gaps), ranges, gaps)
     return text(task_report).decode()
 
 
 def messages(
-    options: SourceOptions, columns: tuple[str, ...], ranges: Iterable[Range], gaps: list[Span]
+    options: SourceOptions, columns: tuple[str, ...], ranges: Iterable[Range], gaps: list[Range]
 ) -> Iterator[pa.RecordBatch]:
     """Yield the messages of ranges; offsets that are gone raise DataLoss, or go into ``gaps`` with ``failOnDataLoss=false``."""
     reader, schema = record_reader(options), rows.schema_of(columns)
@@ -127,14 +128,14 @@ def messages(
         def gone(begin: int, end: int, span: Range = span) -> None:
             if options.fail_on_data_loss:
                 raise DataLoss(span, begin, end)
-            gaps.append(span_of(replace(span, begin=begin, end=end)))
+            gaps.append(replace(span, begin=begin, end=end))
 
         for raw in records_of(reader, options, span, gone):
             yield rows.batch_of(raw, broker=span.broker, begin=span.begin, end=span.end, columns=columns, schema=schema)
 
 
-class _Writing:
-    """What one attempt of one task writes."""
+class _AttemptWriter:
+    """Writer of one attempt of one task."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
@@ -158,7 +159,7 @@ class _Writing:
             for value, chunk in self._parted(batch, table_rows):
                 self._rows.write(value, chunk)
 
-    def report(self, spans: Sequence[Span], gaps: Sequence[Span]) -> TaskReport:
+    def report(self, spans: Sequence[Range], gaps: Sequence[Range]) -> TaskReport:
         return TaskReport(
             attempt=self._attempt,
             spans=tuple(spans),
@@ -204,7 +205,7 @@ class _Writing:
 
 
 class _Files:
-    """The Parquet files of one attempt in one place of the table, some open at a time."""
+    """Parquet files of one attempt below one folder of the table."""
 
     def __init__(self, layout: Layout, schema: pa.Schema, stem: str, folder: str) -> None:
         self._layout, self._schema, self._stem, self._folder = layout, schema, stem, folder
@@ -253,7 +254,7 @@ class _Files:
 
 
 class _File:
-    """One Parquet file while it is written."""
+    """Open Parquet file."""
 
     def __init__(self, path: Path, name: str, schema: pa.Schema, compression: str) -> None:
         self.path, self.name, self.rows = path, name, 0
@@ -261,7 +262,7 @@ class _File:
         self.writer = pq.ParquetWriter(self.sink, schema, compression=compression, use_dictionary=repeating(schema))
 
     def abandon(self) -> None:
-        """Let go of the file, whatever state it is in."""
+        """Close the file, whatever state it is in."""
         for stream in (self.writer, self.sink):
             try:
                 stream.close()
@@ -269,7 +270,7 @@ class _File:
                 pass  # the file is removed anyway
 
     def close(self) -> int:
-        """Finish the file, on the device, and return its size in bytes."""
+        """Finish the file, durably, and return its size in bytes."""
         self.writer.close()
         self.sink.flush()
         os.fsync(self.sink.fileno())

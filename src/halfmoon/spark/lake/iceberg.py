@@ -1,7 +1,7 @@
-"""Batches into an Iceberg table. A snapshot adds the files of one manifest, and sets the last batch of its id beside.
+"""Iceberg table that takes batches. One commit adds the files of one manifest and sets the last batch of its id as a property.
 
-Both are one commit of the catalog, which refuses a commit onto a table that changed meanwhile: no other driver can come between
-the look for the batch and the commit. The library would try such a commit again without the look; here it must not.
+The catalog refuses a commit to a table that changed since it was read, so no other driver can come between the check for the batch
+and the commit. The library would repeat a refused commit without the check; its retries are off.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ except ImportError:  # comes with the extra `lake`
 
 from halfmoon.errors import StoreError, UsageError
 from halfmoon.spark.lake.ledger import TRIES, TableChanged
-from halfmoon.spark.lake.manifest import FILE_NAME, Copies, DataFile, Manifest, Queue, sum_copies
+from halfmoon.spark.lake.manifest import FILE_NAME, BatchManifest, CopyCount, DataFile, Queue, sum_copies
 
 
 class Iceberg:
-    """An Iceberg table of a catalog, with its files in a directory of ours. ``catalog`` are the properties of pyiceberg."""
+    """Iceberg table of a catalog, with its files in one directory. ``catalog`` are pyiceberg's properties."""
 
     kind = "iceberg"
 
@@ -43,7 +43,7 @@ class Iceberg:
         self._catalog: Catalog = load_catalog("halfmoon", **catalog)
 
     def create(self, schema: pa.Schema, partition: str) -> None:
-        """Make the table where there is none, partitioned by a transform of ``storeTimestamp``."""
+        """Create the table where there is none, partitioned by a transform of ``storeTimestamp``."""
         if partition and "storeTimestamp" not in schema.names:
             raise UsageError("an Iceberg table partitioned by time needs the column storeTimestamp")
         if self._catalog.table_exists(self._name):
@@ -67,8 +67,8 @@ class Iceberg:
         """Return the last batch of an id that is in the table, by its property; -1: none."""
         return int(self._table().properties.get(_last_of(id), "-1"))
 
-    def apply(self, manifest: Manifest) -> bool:
-        """Put a batch into the table unless it is there; False: it was."""
+    def apply(self, manifest: BatchManifest) -> bool:
+        """Add a batch to the table; return False if it was there, or has no rows."""
         if not manifest.files:
             return False
         key = _last_of(manifest.id)
@@ -90,7 +90,7 @@ class Iceberg:
         raise StoreError(f"batch {manifest.batch} of {manifest.id}: others changed {self._name} at each of {TRIES} tries to commit")
 
     def files(self) -> list[str]:
-        """Return the paths of the files that the table is made of now."""
+        """Return the paths of the table's files."""
         paths = []
         for task in self._table().scan().plan_files():
             if task.delete_files:
@@ -99,7 +99,7 @@ class Iceberg:
         return sorted(paths)
 
     def live(self) -> list[DataFile]:
-        """Return the table's files of Halfmoon, whose names hold their partition, and not those of other writers."""
+        """Return the table's files that Halfmoon wrote; their names hold their partition."""
         files, root = [], f"file://{self.root}/"
         for task in self._table().scan().plan_files():
             folder, _, name = task.file.file_path.removeprefix(root).rpartition("/")
@@ -117,23 +117,23 @@ class Iceberg:
         return files
 
     def referenced(self) -> set[str]:
-        """Return the paths of all files that some snapshot of the table has. Expiring a snapshot releases its files."""
+        """Return the paths of the files of all snapshots. Expiring a snapshot releases its files."""
         paths = self._table().inspect.all_data_files().column("file_path").to_pylist()
         return {path.removeprefix(f"file://{self.root}/") for path in paths}
 
     def vacuum(self) -> list[str]:
-        """Do nothing: the table's owner decides which snapshots expire, and `maintenance.vacuum` removes what no snapshot has."""
+        """Return nothing: the table's owner expires snapshots, and `maintenance.vacuum` removes files that no snapshot has."""
         return []
 
     def copies(self, queues: Iterable[Queue]) -> dict[Queue, int]:
-        """Return how many rows `replace` left out, by queue."""
+        """Return the number of rows that `replace` left out, by queue."""
         properties = self._table().properties
         return {queue: int(properties.get(_copies_of(queue), "0")) for queue in queues}
 
-    def replace(self, old: Sequence[str], new: Sequence[DataFile], copies: Sequence[Copies]) -> None:
+    def replace(self, old: Sequence[str], new: Sequence[DataFile], copies: Sequence[CopyCount]) -> None:
         """Replace files in one commit, which sets the rows left out so far as properties of the table.
 
-        The library refuses it when the table changed meanwhile.
+        Raises TableChanged.
         """
         table = self._table()
         gone = {self._place(path) for path in old}
@@ -157,7 +157,7 @@ class Iceberg:
         return f"file://{self.root / path}"
 
     def _table(self) -> Table:
-        """Return the table as it is now, for one look or one commit: the library is not to try a commit again by itself."""
+        """Return the table as it is now, for one commit, which the library must not repeat by itself."""
         try:
             table = self._catalog.load_table(self._name)
         except NoSuchTableError:
@@ -172,5 +172,5 @@ def _last_of(id: str) -> str:
 
 
 def _copies_of(queue: Queue) -> str:
-    """Return the property that counts the rows of a queue that were left out."""
+    """Return the property that counts a queue's left-out rows."""
     return f"halfmoon.copies.{json.dumps(queue)}"

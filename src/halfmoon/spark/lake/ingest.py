@@ -1,7 +1,7 @@
-"""Topic to table on the fast path: tasks read ranges, decode and write Parquet themselves, and return a report of a few lines.
+"""Ingest of topics into a table: tasks read ranges, decode and write Parquet themselves, and return a report of a few lines.
 
-`ingest` needs no checkpoint: the table knows how far it goes, and the next batch begins there. `ingest_stream` is a streaming
-query; its checkpoint and the table are checked against each other.
+`ingest` needs no checkpoint: the next batch begins where the table ends. `ingest_stream` is a streaming query; its checkpoint and
+the table are checked against each other.
 """
 
 from __future__ import annotations
@@ -9,25 +9,26 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from msgspec.structs import replace
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from halfmoon.errors import UsageError
 from halfmoon.model import MessageQueue
+from halfmoon.spark.clients import client_of
 from halfmoon.spark.lake.dedup import Dedup, without_copies
 from halfmoon.spark.lake.files import Layout, report
-from halfmoon.spark.lake.ledger import State, TableChanged, now_ms
+from halfmoon.spark.lake.ledger import TableChanged, TableState, now_ms
 from halfmoon.spark.lake.maintenance import compact, vacuum
 from halfmoon.spark.lake.manifest import (
-    Copies,
-    Manifest,
+    BatchManifest,
+    CopyCount,
     Queue,
-    Span,
     TaskReport,
     TooManyFiles,
     births,
@@ -36,7 +37,6 @@ from halfmoon.spark.lake.manifest import (
     ends,
     manifest_of,
     read,
-    span_of,
 )
 from halfmoon.spark.lake.table import LakeTable
 from halfmoon.spark.source.checkpoint import nested
@@ -51,22 +51,22 @@ from halfmoon.spark.source.offsets import (
 )
 from halfmoon.spark.source.options import SourceOptions, source_options
 from halfmoon.spark.source.partitions import Range, plan_partitions
-from halfmoon.spark.source.reading import client_of, cores
+from halfmoon.spark.source.reading import cores
 
 log = logging.getLogger("halfmoon.spark")
 
 BATCH_OFFSETS = 4_000_000
-"""Offsets of one batch of `ingest`: seconds of work, so that a kill costs seconds."""
+"""Offsets of one batch of `ingest`: a kill loses seconds of work."""
 
 SNAPSHOT_EVERY = 500
-"""Batches after which a snapshot of the table's record is written, compacted or not: each batch reads all manifests since."""
+"""Batches between snapshots of a table that is not compacted: each batch reads all manifests since the last."""
 
 VACUUM_MS = 3_600_000
-"""How often a stream that compacts its table looks for files to remove, at most: that reads the table's whole history."""
+"""Minimum interval of vacuums while a stream compacts its table: each reads the table's whole history."""
 
 
-class Ingested(NamedTuple):
-    """What an ingest put into a table; ``dropped`` rows were left out as copies of others."""
+class IngestTotals(NamedTuple):
+    """Totals of an ingest; ``dropped`` rows were left out as copies of others."""
 
     batches: int
     rows: int
@@ -74,9 +74,9 @@ class Ingested(NamedTuple):
     gaps: int
     dropped: int = 0
 
-    def plus(self, manifest: Manifest) -> Ingested:
+    def plus(self, manifest: BatchManifest) -> IngestTotals:
         """Return the sums with one more batch."""
-        return Ingested(
+        return IngestTotals(
             self.batches + 1,
             self.rows + manifest.rows,
             self.refused + sum(manifest.refused.values()),
@@ -95,14 +95,14 @@ def ingest(
     batch_offsets: int = BATCH_OFFSETS,
     dedup: Dedup | None = None,
     compact_every: int = 0,
-    progress: Callable[[Manifest], object] | None = None,
-) -> Ingested:
-    """Put what topics hold now into a table, from where the table ends, batch after batch; return what came in.
+    progress: Callable[[BatchManifest], object] | None = None,
+) -> IngestTotals:
+    """Append the messages that topics hold now to a table, batch after batch.
 
-    ``options`` are those of the source; where they say to begin counts for new queues only. After a kill at any point, a further
-    run continues and no message is twice in the table. Two runs at once with the same ``id`` do no harm: one of them may end with
-    an error. ``dedup``: copies of messages are left out. ``compact_every``: after so many batches small files are joined, and files
-    that no table needs are removed, as `maintenance.vacuum` does; 0: never.
+    ``options`` are those of the source; their starting offsets are used for queues that the table does not have. After a kill at
+    any point, the next run continues, and no message is twice in the table. Of two runs at once with the same ``id``, one may end
+    with an error. ``dedup`` leaves out copies of messages. ``compact_every`` is the number of batches between compactions and
+    vacuums (see `maintenance`); 0: never.
 
     Raises:
         UsageError: options or table do not fit. DataLoss: messages are gone, unless ``failOnDataLoss=false``.
@@ -113,7 +113,7 @@ def ingest(
     state = table.state()
     number = state.last[id].batch + 1 if id in state.last else 0  # of the same look as where the batches begin
     todo = _todo(state, source)
-    done = Ingested(0, 0, 0, 0)
+    done = IngestTotals(0, 0, 0, 0)
     while todo:
         now, todo = _cut(todo, batch_offsets)
         manifest = running.put(session, number, now)
@@ -134,14 +134,13 @@ def ingest_stream(
     every: str = "1 second",
     dedup: Dedup | None = None,
     compact_every: int = 0,
-    progress: Callable[[Manifest], object] | None = None,
+    progress: Callable[[BatchManifest], object] | None = None,
 ) -> StreamingQuery:
-    """Start a streaming query that fills a table, one manifest a batch; return it.
+    """Start and return a streaming query that fills a table, one manifest a batch.
 
-    A batch that Spark runs again after a crash is in the table once. A checkpoint that is not the one that filled the table is an
-    error of its first batch: so is a new one beside a table that a stream of this ``id`` filled before. Where no stream of this
-    ``id`` did, a query with a new checkpoint begins where the table ends, unless the options say otherwise.
-    ``dedup`` and ``compact_every`` are those of `ingest`.
+    A batch that Spark runs again after a crash is in the table once. If a stream of this ``id`` filled the table before, any other
+    checkpoint than its own is an error of the first batch. Otherwise a query with a new checkpoint begins where the table ends,
+    unless the options name an offset. ``dedup`` and ``compact_every`` are those of `ingest`.
     """
     source = _source(options, "stream")
     running = _Ingest(table, layout, source, check_id(id), dedup, compact_every, progress)
@@ -162,7 +161,7 @@ def ingest_stream(
 
 @dataclass
 class _Ingest:
-    """One driver's ingest into a table."""
+    """Ingest of one driver into a table."""
 
     table: LakeTable
     layout: Layout
@@ -170,11 +169,11 @@ class _Ingest:
     id: str
     dedup: Dedup | None
     compact_every: int
-    progress: Callable[[Manifest], object] | None
+    progress: Callable[[BatchManifest], object] | None
     vacuumed_ms: int | None = None
 
     def begin(self) -> None:
-        """Create the table, and refuse settings that do not fit."""
+        """Create the table, and refuse wrong settings."""
         if self.compact_every < 0:
             raise UsageError(f"compact_every={self.compact_every}: a number of batches, or 0 for never")
         if self.dedup is not None:
@@ -185,8 +184,8 @@ class _Ingest:
         """Run one batch of a stream."""
         self.put(frame.sparkSession, number, [Range(*row) for row in frame.collect()])
 
-    def put(self, session: SparkSession, number: int, ranges: list[Range]) -> Manifest | None:
-        """Run a batch and return the manifest that the table has of it; None: a snapshot has it already."""
+    def put(self, session: SparkSession, number: int, ranges: list[Range]) -> BatchManifest | None:
+        """Run a batch and return its manifest in the table; None: a snapshot contains it already."""
         manifest = self.table.publish(self._manifest(session, number, ranges))
         if manifest is not None and self.progress is not None:
             self.progress(manifest)
@@ -211,11 +210,11 @@ class _Ingest:
         except TooManyFiles:
             pass  # batches keep their manifests until the table is compacted: only slower
 
-    def _manifest(self, session: SparkSession, number: int, ranges: list[Range]) -> Manifest:
+    def _manifest(self, session: SparkSession, number: int, ranges: list[Range]) -> BatchManifest:
         last = self.table.state().last.get(self.id)
         if last is not None and number <= last.batch:  # its files are decided; only its ranges are compared
-            return manifest_of(self.id, number, [TaskReport(attempt="", spans=tuple(map(span_of, ranges)))])
-        parts, copies = _parts(session, self.layout, self.options, ranges), tuple[Copies, ...]()
+            return manifest_of(self.id, number, [TaskReport(attempt="", spans=tuple(ranges))])
+        parts, copies = _parts(session, self.layout, self.options, ranges), tuple[CopyCount, ...]()
         if self.dedup is not None:
             parts, copies = without_copies(session, self.table, self.layout, self.dedup, parts)
         return manifest_of(self.id, number, parts, copies=copies)
@@ -227,7 +226,7 @@ class _Ingest:
 def _parts(session: SparkSession, layout: Layout, options: SourceOptions, ranges: list[Range]) -> list[TaskReport]:
     """Run the tasks of a batch and return their reports.
 
-    As plain tasks: a Python function over Arrow would ask for pandas, of which nothing is used here.
+    They are plain tasks: a Python function over Arrow would need pandas.
     """
     shares = _shares(options, ranges)
     if not shares:
@@ -250,26 +249,26 @@ def _shares(options: SourceOptions, ranges: list[Range]) -> list[tuple[Range, ..
 def _source(options: Mapping[str, str], use: str) -> SourceOptions:
     source = source_options({**options, "emit": "ranges"}, use)
     if source.tags != "*" or source.sql_filter or source.columns:
-        raise UsageError("an ingest takes whole topics: leave tags, sqlFilter and columns to those who read the table")
+        raise UsageError("an ingest takes whole topics: tags, sqlFilter and columns are not allowed")
     return source
 
 
-def _bounds_behind(spans: Sequence[Span], options: SourceOptions) -> dict[MessageQueue, tuple[int, int]]:
-    """Return what the brokers hold. Raises UsageError where the table goes on in another topic, or in queues that are not there."""
+def _bounds_behind(spans: Sequence[Range], options: SourceOptions) -> dict[MessageQueue, tuple[int, int]]:
+    """Return the bounds of all queues. Raises UsageError for recreated topics, and for queues of the table that do not exist."""
     client, known = client_of(options), {MessageQueue(*queue): end for queue, end in ends(spans).items()}
     bounds = available_bounds(options, client)
     known = {queue: end for queue, end in known.items() if is_wanted(options, queue)}
     check_births(births(spans), creation_times(client, [*known, *bounds]))
     if missing := unread_behind(client, known, bounds):
-        what = f"the table cannot go on in all its queues: {'; '.join(missing[:4])}"
+        what = f"the table cannot continue in all its queues: {'; '.join(missing[:4])}"
         if options.fail_on_data_loss:
-            raise UsageError(f"{what}. failOnDataLoss=false goes on in the others")
+            raise UsageError(f"{what}. failOnDataLoss=false continues in the others")
         log.warning("%s, passed over by failOnDataLoss=false", what)
     return bounds
 
 
-def _todo(state: State, options: SourceOptions) -> list[Range]:
-    """Return what the brokers hold beyond the table."""
+def _todo(state: TableState, options: SourceOptions) -> list[Range]:
+    """Return the ranges that the brokers have and the table has not."""
     client, ends_of = client_of(options), ends(state.spans)
     bounds = _bounds_behind(state.spans, options)
     born = creation_times(client, bounds)
@@ -280,7 +279,7 @@ def _todo(state: State, options: SourceOptions) -> list[Range]:
         if end is not None and end > bounds[queue][1]:
             raise UsageError(
                 f"the table has {queue.topic} {queue.broker_name} queue {queue.queue_id} up to {end}, but the queue ends at "
-                f"{bounds[queue][1]}: the topic was created again, or its store lost. Its messages need a table of their own"
+                f"{bounds[queue][1]}: the topic was created again, or its store lost. Ingest it into another table"
             )
         begin = first if end is None else end
         if begin < stops[queue]:
@@ -289,7 +288,7 @@ def _todo(state: State, options: SourceOptions) -> list[Range]:
 
 
 def _cut(ranges: list[Range], limit: int) -> tuple[list[Range], list[Range]]:
-    """Return the next batch, of about ``limit`` offsets and of every queue its share, and what is left."""
+    """Return the next batch, of about ``limit`` offsets shared among the queues, and the rest."""
     total = sum(span.count for span in ranges)
     if total <= limit:
         return ranges, []
@@ -303,7 +302,7 @@ def _cut(ranges: list[Range], limit: int) -> tuple[list[Range], list[Range]]:
 
 
 def _starting(table: LakeTable, options: SourceOptions) -> str:
-    """Return where a stream with a new checkpoint begins: where the table ends, and at the oldest message of other queues."""
+    """Return the starting offsets of a stream with a new checkpoint: the table's ends, and the oldest messages of other queues."""
     spans = table.state().spans
     if not spans:
         return "earliest"

@@ -1,11 +1,11 @@
-"""The files with a table's batches: ``_halfmoon/`` inside the table's directory. Local or shared disks only.
+"""Ledger of a table: the files in ``_halfmoon/`` inside its directory. Local or shared disks only.
 
- ``table.json``                    what the table is: made once, never changed
- ``batches/<id>/<number>.json``    one manifest a batch: made once, the first one counts
- ``snapshots/<number>.json``       everything up to some batches, written by compaction; later batches come on top
+ ``table.json``                    description of the table: created once, never changed
+ ``batches/<id>/<number>.json``    one manifest a batch: created once, the first one counts
+ ``snapshots/<number>.json``       the state up to some batches, written by compaction; later batches come on top
 
-A file appears whole or not at all: it is written under another name, synced, and linked to its own, which fails when that is taken.
-So two drivers that finish the same batch agree on one of the two, and a crash leaves no partial file.
+A file appears complete or not at all: it is written under another name, synced, and linked to its own, which fails if that is
+taken. Two drivers that finish the same batch thus agree on one of the two, and a crash leaves no partial file.
 """
 
 from __future__ import annotations
@@ -22,10 +22,9 @@ import msgspec
 from halfmoon.errors import StoreError, UsageError
 from halfmoon.spark.lake import manifest as manifests
 from halfmoon.spark.lake.manifest import (
-    Copies,
+    BatchManifest,
+    CopyCount,
     DataFile,
-    Manifest,
-    Span,
     births,
     check_births,
     check_id,
@@ -34,6 +33,7 @@ from halfmoon.spark.lake.manifest import (
     sum_copies,
     text,
 )
+from halfmoon.spark.source.partitions import Range
 
 FOLDER = "_halfmoon"
 QUARANTINE = "_quarantine"
@@ -46,11 +46,11 @@ _STEM = "{:020d}.json"
 
 
 class TableChanged(UsageError):
-    """Files were not replaced, for the table changed meanwhile. Nothing has happened; another run may work."""
+    """Error: files were not replaced, because the table changed meanwhile. Nothing has happened; try again."""
 
 
-class Table(msgspec.Struct, frozen=True, kw_only=True):
-    """What a table is. ``schema`` is Arrow's, as base64 of its message; ``partition`` is empty, ``day`` or ``hour``."""
+class TableDescription(msgspec.Struct, frozen=True, kw_only=True):
+    """Description of a table. ``schema`` is Arrow's, as base64 of its message; ``partition`` is empty, ``day`` or ``hour``."""
 
     version: int = manifests.VERSION
     kind: str
@@ -66,47 +66,47 @@ class LastBatch(msgspec.Struct, frozen=True):
     digest: str
 
 
-class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """A table after some batches. Which files hold its rows is known to the table's format."""
+class LedgerSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """State of a table after some batches. Its format knows the files with its rows."""
 
     version: int = manifests.VERSION
     number: int
     last: dict[str, LastBatch]
-    spans: tuple[Span, ...]
+    spans: tuple[Range, ...]
     quarantine: tuple[DataFile, ...] = ()
-    gaps: tuple[Span, ...] = ()
+    gaps: tuple[Range, ...] = ()
     refused: dict[str, int] = {}
-    copies: tuple[Copies, ...] = ()
+    copies: tuple[CopyCount, ...] = ()
     made_ms: int = 0
 
 
-class State(NamedTuple):
-    """A table as it stands: the newest snapshot and the batches after it, in order."""
+class TableState(NamedTuple):
+    """State of a table: the newest snapshot and the batches after it, in order."""
 
-    snapshot: Snapshot | None
-    batches: tuple[Manifest, ...]
+    snapshot: LedgerSnapshot | None
+    batches: tuple[BatchManifest, ...]
 
-    def _whole(self) -> list[Snapshot | Manifest]:
+    def _whole(self) -> list[LedgerSnapshot | BatchManifest]:
         return [*([self.snapshot] if self.snapshot else []), *self.batches]
 
     @property
     def quarantine(self) -> tuple[DataFile, ...]:
-        """Files with what could not be decoded."""
+        """Files with messages that could not be decoded."""
         return tuple(file for record in self._whole() for file in record.quarantine)
 
     @property
-    def spans(self) -> tuple[Span, ...]:
-        """Ranges as the batches name them; a table that two fill may have some twice."""
+    def spans(self) -> tuple[Range, ...]:
+        """Ranges of the batches; a table that two ingests fill may have some twice."""
         return tuple(span for record in self._whole() for span in record.spans)
 
     @property
-    def gaps(self) -> tuple[Span, ...]:
+    def gaps(self) -> tuple[Range, ...]:
         """Offsets inside `spans` that were gone when they were read."""
         return tuple(span for record in self._whole() for span in record.gaps)
 
     @property
     def refused(self) -> dict[str, int]:
-        """How many bodies are in quarantine, by reason."""
+        """Number of bodies in quarantine, by reason."""
         counts: dict[str, int] = {}
         for record in self._whole():
             for reason, count in record.refused.items():
@@ -114,7 +114,7 @@ class State(NamedTuple):
         return counts
 
     @property
-    def copies(self) -> tuple[Copies, ...]:
+    def copies(self) -> tuple[CopyCount, ...]:
         """Rows left out as copies of others, by queue."""
         return sum_copies(count for record in self._whole() for count in record.copies)
 
@@ -127,9 +127,9 @@ class State(NamedTuple):
         return batches
 
 
-def snapshot_of(state: State) -> Snapshot:
+def snapshot_of(state: TableState) -> LedgerSnapshot:
     """Return a table's state as its next snapshot."""
-    return Snapshot(
+    return LedgerSnapshot(
         number=state.snapshot.number + 1 if state.snapshot else 1,
         last=state.last,
         spans=merge_spans(state.spans, overlaps=True),
@@ -141,8 +141,8 @@ def snapshot_of(state: State) -> Snapshot:
     )
 
 
-class Ledger:
-    """A table's own files. Keeps nothing in memory."""
+class TableLedger:
+    """Ledger files of one table. Keeps nothing in memory."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -150,19 +150,19 @@ class Ledger:
 
     # ------------------------------------------------------------ the table
 
-    def table(self) -> Table:
-        """Return what the table is. Raises UsageError where there is none."""
+    def table(self) -> TableDescription:
+        """Return the description of the table. Raises UsageError where there is none."""
         try:
-            return read(Table, (self._folder / "table.json").read_bytes(), "table.json")
+            return read(TableDescription, (self._folder / "table.json").read_bytes(), "table.json")
         except FileNotFoundError:
             raise UsageError(f"{self.root} holds no table of Halfmoon") from None
 
-    def create_or_check(self, table: Table) -> None:
+    def create_or_check(self, table: TableDescription) -> None:
         """Create the table, or check that it is the same. Raises UsageError naming what differs."""
         if not self._create(self._folder / "table.json", text(table)):
             self.check(table)
 
-    def check(self, table: Table) -> None:
+    def check(self, table: TableDescription) -> None:
         """Check that the table, if there is one, is the same. Raises UsageError naming what differs."""
         if not (self._folder / "table.json").exists():
             return
@@ -175,10 +175,10 @@ class Ledger:
 
     # ------------------------------------------------------------ batches
 
-    def decide(self, manifest: Manifest) -> Manifest | None:
-        """Write a batch's manifest, or return the one that is there: the first counts, and its files are the batch.
+    def decide(self, manifest: BatchManifest) -> BatchManifest | None:
+        """Write a batch's manifest, or return the existing one: the first counts, and its files are the batch.
 
-        None: a snapshot has the batch, so that nothing is left to do.
+        None: a snapshot contains the batch, and nothing is left to do.
 
         Raises:
             UsageError: the batch was published with other ranges, or does not follow the last: the checkpoint is another one, or
@@ -201,37 +201,37 @@ class Ledger:
             raise _other_checkpoint(manifest, "the table has it with other offsets")
         return published
 
-    def batch(self, id: str, number: int) -> Manifest | None:
-        """Return the manifest of a batch; None: it is not published, or a snapshot has it."""
+    def batch(self, id: str, number: int) -> BatchManifest | None:
+        """Return the manifest of a batch; None: it is not published, or a snapshot contains it."""
         path = self._batch(id, number)
         try:
-            return read(Manifest, path.read_bytes(), f"batch {number} of {id}")
+            return read(BatchManifest, path.read_bytes(), f"batch {number} of {id}")
         except FileNotFoundError:
             return None
 
-    def state(self) -> State:
-        """Return the table as it stands now. Raises StoreError when a batch is lost, or the table changes at each of many tries.
+    def state(self) -> TableState:
+        """Return the state of the table. Raises StoreError when a batch is lost, or the table changes at each of many tries.
 
-        Between listing the snapshots and reading the batches, a snapshot may replace batches and `prune` remove them. So the
-        snapshots are listed again at the end: if there is a newer one, all is read again.
+        Between listing the snapshots and reading the batches, a snapshot may replace batches and `prune` may remove them. The
+        snapshots are therefore listed again at the end: if there is a newer one, everything is read again.
         """
         for _ in range(TRIES):
             numbers = self._snapshots()
             try:
                 snapshot = self._snapshot(numbers[-1]) if numbers else None
-                state = State(snapshot, tuple(self._after(snapshot.last if snapshot else {})))
+                state = TableState(snapshot, tuple(self._after(snapshot.last if snapshot else {})))
             except FileNotFoundError:
                 if self._snapshots()[-1:] == numbers[-1:]:
                     raise StoreError(f"{self.root} lost a batch while it was read") from None
                 continue
             if self._snapshots()[-1:] == numbers[-1:]:
                 return state
-        raise StoreError(f"others changed the record of {self.root} at each of {TRIES} tries to read it. Run this again")
+        raise StoreError(f"others changed the ledger of {self.root} at each of {TRIES} tries to read it. Run this again")
 
     # ------------------------------------------------------------ snapshots
 
-    def add_snapshot(self, snapshot: Snapshot) -> bool:
-        """Write a snapshot; False: another one with its number came first, and nothing was changed."""
+    def add_snapshot(self, snapshot: LedgerSnapshot) -> bool:
+        """Write a snapshot; return False if another one has its number."""
         return self._create(self._folder / "snapshots" / _STEM.format(snapshot.number), text(snapshot))
 
     def prune(self, keep_ms: int) -> None:
@@ -253,27 +253,27 @@ class Ledger:
 
     # ------------------------------------------------------------ files
 
-    def _check_files(self, manifest: Manifest) -> None:
+    def _check_files(self, manifest: BatchManifest) -> None:
         for file in (*manifest.files, *manifest.quarantine):
             if not (self.root / file.path).is_file():
                 raise StoreError(
-                    f"batch {manifest.batch} of {manifest.id}: {file.path} was written and is gone: a vacuum or somebody "
+                    f"batch {manifest.batch} of {manifest.id}: {file.path} was written and is gone: a vacuum or a user "
                     "removed it. Nothing of the batch is in the table; run it again"
                 )
 
     def _snapshots(self) -> list[int]:
         return self._numbers(self._folder / "snapshots")
 
-    def _snapshot(self, number: int) -> Snapshot:
-        return read(Snapshot, (self._folder / "snapshots" / _STEM.format(number)).read_bytes(), f"snapshot {number}")
+    def _snapshot(self, number: int) -> LedgerSnapshot:
+        return read(LedgerSnapshot, (self._folder / "snapshots" / _STEM.format(number)).read_bytes(), f"snapshot {number}")
 
-    def _after(self, last: dict[str, LastBatch]) -> list[Manifest]:
+    def _after(self, last: dict[str, LastBatch]) -> list[BatchManifest]:
         folder = self._folder / "batches"
         after = []
         for id in sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []:
             for number in self._numbers(folder / check_id(id)):
                 if id not in last or number > last[id].batch:
-                    after.append(read(Manifest, self._batch(id, number).read_bytes(), f"batch {number} of {id}"))
+                    after.append(read(BatchManifest, self._batch(id, number).read_bytes(), f"batch {number} of {id}"))
         return after
 
     def _numbers(self, folder: Path) -> list[int]:
@@ -284,7 +284,7 @@ class Ledger:
         return self._folder / "batches" / check_id(id) / _STEM.format(number)
 
     def _create(self, path: Path, data: bytes) -> bool:
-        """Make a file with all its bytes, durably; False: it was there."""
+        """Create a file with all its bytes, durably; return False if it exists."""
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.parent / f".{path.name}.{secrets.token_hex(8)}"
         with draft.open("xb") as file:
@@ -302,7 +302,7 @@ class Ledger:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a directory durable."""
+    """Sync the names in a directory."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -310,11 +310,11 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def _other_checkpoint(manifest: Manifest, why: str) -> UsageError:
+def _other_checkpoint(manifest: BatchManifest, why: str) -> UsageError:
     return UsageError(
-        f"batch {manifest.batch} of {manifest.id} does not go on from the table: {why}. The checkpoint is not the one that filled "
-        "it, or is an old copy; or another run with this name is at work. Use the right one; or ingest without any, which begins "
-        "where the table ends"
+        f"batch {manifest.batch} of {manifest.id} does not continue the table: {why}. The checkpoint is not the one that filled "
+        "it, or is an old copy; or another run with this name is active. Use the right checkpoint; or ingest without one, which "
+        "begins where the table ends"
     )
 
 

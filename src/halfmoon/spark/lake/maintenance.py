@@ -1,7 +1,7 @@
 """Maintenance of tables: merges small files, deletes duplicates, removes unreferenced files.
 
-Each operation replaces files in one step, which fails when the table changed in between; then nothing has happened, and the files
-written for it are removed. Replaced files stay for a while, for queries that began before.
+Each operation replaces files in one commit. If the table changed meanwhile, the commit fails, and the new files are removed.
+Replaced files stay for a while, for queries that began before. Why the rewriting is our own: decision 33.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from pyspark.sql import functions as F
 from halfmoon.errors import UsageError
 from halfmoon.spark.lake.copies import copies, counted, places_by_file
 from halfmoon.spark.lake.ledger import QUARANTINE, TableChanged
-from halfmoon.spark.lake.manifest import FILE_NAME, Copies, DataFile
+from halfmoon.spark.lake.manifest import FILE_NAME, CopyCount, DataFile
 from halfmoon.spark.lake.rewrite import Rewrite, rewrite_files
 from halfmoon.spark.lake.table import LakeTable
 
 FILE_BYTES = 128 << 20
 KEEP_MS = 24 * 3_600_000
-"""How old an unreferenced file must be to be removed: longer than any batch runs, and than any query reads."""
+"""Age from which an unreferenced file is removed: longer than any batch and any query runs."""
 
 KEEP_MS_MIN = 3_600_000
-"""The minimum. A batch names its files only when all are written, so those of a running one look unreferenced."""
+"""Minimum of that age. The files of a running batch are unreferenced until all are written."""
 
 COPIES_MAX = 1_000_000
 """Duplicates deleted in one round; the driver holds their offsets."""
@@ -50,7 +50,7 @@ def dedup(session: SparkSession, table: LakeTable, by: str, *, compression: str 
     """Delete duplicates from a table, ``by`` msgId or keys: the first offset stays; return how many rows were deleted.
 
     Only files with duplicates are rewritten. Raises TableChanged when the table changed meanwhile in a way that matters;
-    run again, it goes on.
+    run again, it continues.
     """
     table.recover()
     removed = 0
@@ -88,16 +88,16 @@ def vacuum(table: LakeTable, *, keep_ms: int = KEEP_MS) -> list[str]:
 
 
 def check_keep(keep_ms: int) -> None:
-    """Raise UsageError for an age at which `vacuum` would remove the files of batches under way."""
+    """Raise UsageError for an age at which `vacuum` would remove the files of running batches."""
     if keep_ms < KEEP_MS_MIN:
         raise UsageError(
-            f"a vacuum of files that are {max(keep_ms, 0) / 1000:g} s old would remove those of batches under way: "
+            f"a vacuum of files that are {max(keep_ms, 0) / 1000:g} s old would remove those of running batches: "
             f"{KEEP_MS_MIN // 3_600_000}h is the least"
         )
 
 
 def sweep(table: LakeTable, keep_ms: int) -> list[str]:
-    """Do what `vacuum` does, at any age: for tables without writers and readers."""
+    """Remove files as `vacuum` does, at any age: for tables without writers and readers."""
     table.recover()
     table.ledger.prune(keep_ms)
     gone = table.format.vacuum()
@@ -115,11 +115,11 @@ def sweep(table: LakeTable, keep_ms: int) -> list[str]:
     return sorted(gone)
 
 
-# ---------------------------------------------------------------- files by others
+# ---------------------------------------------------------------- replacing files
 
 
 def _replace(
-    session: SparkSession, table: LakeTable, rewrites: Sequence[Rewrite], compression: str, dropped: Sequence[Copies]
+    session: SparkSession, table: LakeTable, rewrites: Sequence[Rewrite], compression: str, dropped: Sequence[CopyCount]
 ) -> int:
     if not rewrites:
         return 0
@@ -143,7 +143,7 @@ def _by_partition(files: Iterable[DataFile]) -> list[list[DataFile]]:
 
 
 def _groups(files: list[DataFile], file_bytes: int) -> list[list[DataFile]]:
-    """Return files in groups of about ``file_bytes``; a file alone is no group."""
+    """Return files in groups of about ``file_bytes``, each of two files or more."""
     groups: list[list[DataFile]] = [[]]
     size = 0
     for file in files:

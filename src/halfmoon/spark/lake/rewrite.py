@@ -1,4 +1,4 @@
-"""Rewrites files: merges them, or leaves out rows. Tasks do it, a row group at a time."""
+"""Rewriting of files by tasks, a row group at a time: files are merged, or rows are left out."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from halfmoon.spark.lake.ledger import sync_folder
 from halfmoon.spark.lake.manifest import DataFile, Queue
 
 BATCH_ROWS = 1 << 17
-"""Rows of one row group. Fewer would cost each reader a look at statistics and pages of their own."""
+"""Rows of one row group. Small groups cost each reader statistics and pages of their own."""
 
 BATCH_BYTES = 64 << 20
-"""Bytes of one row group in memory, so that large bodies do not fill a task's: it holds two of them."""
+"""Bytes of one row group in memory; a task holds two of them."""
 
 
 class Rewrite(NamedTuple):
-    """One file to write: from which files, in order, and without which offsets of each queue."""
+    """File to write: its sources in order, and the offsets of each queue to leave out."""
 
     sources: tuple[str, ...]
     without: Mapping[Queue, NDArray[np.int64]]
@@ -39,10 +39,9 @@ class Rewrite(NamedTuple):
 
 
 def rewrite_files(session: SparkSession, root: Path, rewrites: Sequence[Rewrite], compression: str) -> list[DataFile]:
-    """Write the files and return them, in order; those that would have no rows have none, and `DataFile.rows` is 0.
+    """Write the files, durably, and return them in order; one that would have no rows is not written, and its `DataFile.rows` is 0.
 
-    They are on the device, and no table knows them yet. The sources stay. Spark's error says so when a file did not get the rows
-    that it should have.
+    No table has them yet, and the sources stay. A file with a wrong number of rows fails the Spark job.
     """
     context = session.sparkContext
     task = partial(_rewrite, str(root), compression)

@@ -1,4 +1,4 @@
-"""Whether a table holds what a topic holds: offsets missing or twice, counts and checksums, queue by queue."""
+"""Comparison of a table with its topic: missing and duplicate offsets, counts and checksums, queue by queue."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from halfmoon.spark.lake.copies import PLACE
-from halfmoon.spark.lake.manifest import Queue, Span, merge_spans
+from halfmoon.spark.lake.manifest import Queue, merge_spans
 from halfmoon.spark.lake.table import LakeTable
+from halfmoon.spark.source.partitions import Range
 
 
 @dataclass(frozen=True, kw_only=True)
 class QueueVerdict:
-    """What was found of one queue. Offsets are [begin, end); ``wrong`` says in words what is not as it should be.
+    """Verdict on one queue. Offsets are [begin, end); ``wrong`` lists the differences.
 
     ``rows`` are in the table, ``refused`` in quarantine, ``dropped`` were left out as copies of others. ``topic_checksum`` is that
     of the messages of the topic that the table should have.
@@ -43,7 +44,7 @@ def verify(session: SparkSession, table: LakeTable, source: DataFrame | None = N
     """
     table.recover()
     state = table.state()
-    spans: dict[Queue, list[Span]] = {}
+    spans: dict[Queue, list[Range]] = {}
     for span in state.spans:
         spans.setdefault((span.topic, span.broker, span.queue), []).append(span)
     lost: dict[Queue, int] = {}
@@ -78,7 +79,7 @@ def verify(session: SparkSession, table: LakeTable, source: DataFrame | None = N
 
 @dataclass(frozen=True)
 class QueueSums:
-    """Sums over the rows of a queue: how many, how many different offsets, the first and the last, and the checksum."""
+    """Sums over the rows of a queue: rows, different offsets, first and last offset, checksum."""
 
     count: int
     offsets: int
@@ -104,7 +105,7 @@ def _checksum(with_body: bool) -> Column:
     return F.sum(F.crc32(text.cast("binary")).cast("decimal(38,0)"))
 
 
-def _within(source: DataFrame, spans: Mapping[Queue, Iterable[Span]]) -> DataFrame:
+def _within(source: DataFrame, spans: Mapping[Queue, Iterable[Range]]) -> DataFrame:
     """Return the messages of the topic that the table should have."""
     inside = F.lit(False)
     for queue_spans in spans.values():
@@ -116,7 +117,7 @@ def _within(source: DataFrame, spans: Mapping[Queue, Iterable[Span]]) -> DataFra
 
 def verdict(
     queue: Queue,
-    spans: list[Span],
+    spans: list[Range],
     rows: QueueSums,
     refused: QueueSums,
     *,
@@ -151,7 +152,7 @@ def verdict(
     )
 
 
-def _overlaps_and_holes(spans: list[Span]) -> Iterator[str]:
+def _overlaps_and_holes(spans: list[Range]) -> Iterator[str]:
     for left, right in pairwise(spans):
         if right.begin < left.end:
             yield f"offsets {right.begin} to {min(left.end, right.end) - 1} are in two batches"
@@ -159,8 +160,8 @@ def _overlaps_and_holes(spans: list[Span]) -> Iterator[str]:
             yield f"offsets {left.end} to {right.begin - 1} are in no batch"
 
 
-def _wrong_rows(spans: list[Span], rows: QueueSums, refused: QueueSums, left_out: int) -> Iterator[str]:
-    """Yield what the table has more than once, not at all, or without a batch. ``left_out`` offsets have no row, as is known."""
+def _wrong_rows(spans: list[Range], rows: QueueSums, refused: QueueSums, left_out: int) -> Iterator[str]:
+    """Yield duplicate and missing rows, and rows without a batch. ``left_out`` offsets are known to have no row."""
     if duplicates := rows.count - rows.offsets:
         yield f"{duplicates} rows have an offset that another row has"
     missing = _covered(spans) - left_out - rows.offsets - refused.offsets
@@ -170,8 +171,8 @@ def _wrong_rows(spans: list[Span], rows: QueueSums, refused: QueueSums, left_out
         yield f"{-missing} rows are in no batch"
 
 
-def _covered(spans: Iterable[Span]) -> int:
-    """Return how many offsets sorted spans of one queue cover, each once."""
+def _covered(spans: Iterable[Range]) -> int:
+    """Return the number of offsets that sorted spans of one queue cover, each once."""
     count, reached = 0, 0
     for span in spans:
         count += max(0, span.end - max(span.begin, reached))

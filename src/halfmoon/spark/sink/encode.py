@@ -1,4 +1,4 @@
-"""Arrow rows as the bodies of batches: what the sinks send. Checks every row before anything of its batch is sent. Pure.
+"""Encoding of Arrow rows as the bodies of batches. Checks every row before its batch is sent. Pure.
 
 Columns: ``body`` (binary or string) is required; ``topic``, ``tags``, ``keys``, ``properties``, ``shardingKey``, ``delayLevel``,
 ``deliverAt`` and ``queueId`` may be there. The general path is `halfmoon.wire.record.encode_batch`.
@@ -20,24 +20,24 @@ from halfmoon.columns.batch import ITEM_BYTES_MIN
 from halfmoon.errors import MessageIllegal, UsageError
 from halfmoon.limits import BODY_BYTES_MAX, PROPERTIES_SENT_MAX
 from halfmoon.model import RESERVED_PROPERTIES, MessageQueue, check_tag, java_hash
-from halfmoon.spark.sink.too_large import DeadLetters, with_dead_letters
+from halfmoon.spark.sink.too_large import TooLargeRows, with_dead_letters
 from halfmoon.wire.compression import compress
 
 Ints = NDArray[np.int64]
 
 SLICE_BYTES = 64 * 1024 * 1024
-"""Rows that are encoded together. An Arrow binary array ends at 2 GiB."""
+"""Bytes of rows that are encoded together. An Arrow binary array ends at 2 GiB."""
 
 DELAY_LEVEL_MAX = 18
 _DELIVER_MS_MAX = 10**15
 _HEX = np.frombuffer(b"0123456789ABCDEF", np.uint8)
 MADE_BY_SOURCE = "msgId"
-"""A column by which a frame is known to come from a topic."""
+"""Column by which a frame that was read from a topic is recognised."""
 _SEPARATORS = "[\x01\x02]"
 
 
 class SingleMessage(NamedTuple):
-    """One message that travels alone, because brokers take no delayed one in a batch."""
+    """Message that is sent alone, because brokers take no delayed one in a batch."""
 
     body: bytes
     properties: bytes
@@ -57,13 +57,13 @@ class Chunk(NamedTuple):
 
 
 def no_queues(topic: str) -> Sequence[MessageQueue]:
-    """Return no queues: for rows that go to any."""
+    """Return no queues, for rows that go to any queue."""
     return ()
 
 
 @dataclass(frozen=True)
 class Encoding:
-    """How rows are encoded.
+    """Parameters of the encoding of rows.
 
     ``topic`` overrides the column; ``batch_bytes`` bounds a piece and ``message_bytes_max`` a message with its properties, before
     its body is compressed by ``compression``, a kind of `halfmoon.wire.codes` (0: none). ``dead`` takes what is over the bound,
@@ -76,7 +76,7 @@ class Encoding:
     batch_bytes: int = 1024 * 1024
     message_bytes_max: int = BODY_BYTES_MAX
     repeat: bool = False
-    dead: DeadLetters | None = None
+    dead: TooLargeRows | None = None
     compression: int = 0
     delayed_alone: bool = True
     queues: Callable[[str], Sequence[MessageQueue]] = no_queues
@@ -84,7 +84,7 @@ class Encoding:
 
 
 class Ids(NamedTuple):
-    """Where a task's message ids come from: 32 hex digits, 80 bits that name the task and 48 that count its rows."""
+    """Message ids of a task: 32 hex digits, 80 bits that name the task and 48 that count its rows."""
 
     prefix: bytes
 
@@ -127,9 +127,9 @@ _CANONICAL = {name.lower(): name for name in (*COLUMNS, MADE_BY_SOURCE)}
 
 
 def own_columns(batch: pa.RecordBatch, time_zone: str | None) -> pa.RecordBatch:
-    """Return rows whose columns have our names, and whose ``deliverAt`` is a moment: Spark's names are the same in any case.
+    """Return rows with the canonical names of columns, which Spark compares without case, and with ``deliverAt`` as a moment.
 
-    ``time_zone`` is the session's, in which a time without a zone is meant; None: that of this machine.
+    ``time_zone`` is that of times without one, the session's; None: this machine's.
     """
     names = [_CANONICAL.get(name.lower(), name) for name in batch.schema.names]
     columns = dict(zip(names, batch.columns))
@@ -145,7 +145,7 @@ def own_columns(batch: pa.RecordBatch, time_zone: str | None) -> pa.RecordBatch:
 
 
 def check_columns(schema: pa.Schema, *, topic: str | None) -> list[str]:
-    """Return the columns that no message has. ``topic`` is the option's.
+    """Return the columns that are not part of a message. ``topic`` is the option's.
 
     Raises:
         UsageError: rows of such a schema cannot be sent.
@@ -154,14 +154,14 @@ def check_columns(schema: pa.Schema, *, topic: str | None) -> list[str]:
     if "body" not in names:
         raise UsageError("the rows have no column 'body'")
     if topic is None and "topic" not in names:
-        raise UsageError("say where the rows go: the option 'topic', or a column 'topic'")
+        raise UsageError("the rows have no topic: give the option 'topic', or a column 'topic'")
     for name, field in zip(names, schema):
         if name in COLUMNS:
             type_name, kinds = COLUMNS[name]
             if not any(kind(field.type) for kind in kinds):
                 raise UsageError(f"column {field.name!r} is {field.type}, not {type_name}")
             if names.count(name) > 1:
-                raise UsageError(f"there is more than one column {name!r}: names of columns are the same in any case")
+                raise UsageError(f"there is more than one column {name!r}: names of columns are compared without case")
     return [name for name in names if name not in COLUMNS]
 
 
@@ -169,7 +169,7 @@ def check_columns(schema: pa.Schema, *, topic: str | None) -> list[str]:
 
 
 def chunks_of(batch: pa.RecordBatch, ids: Ids, first: int, encoding: Encoding) -> Iterator[Chunk]:
-    """Yield what a batch of rows is sent as. ``first`` is the number of its first row in its task.
+    """Yield the chunks of a batch of rows. ``first`` is the number of its first row in its task.
 
     Raises:
         MessageIllegal: a row cannot be sent; the text says which one of the task and why. Chunks that came before are good.
@@ -192,7 +192,7 @@ def chunks_of(batch: pa.RecordBatch, ids: Ids, first: int, encoding: Encoding) -
 
 
 class _Rows:
-    """Columns of a batch, and how to complain of one row."""
+    """Columns of a batch, and the refusal of one of its rows."""
 
     def __init__(self, batch: pa.RecordBatch, first: int) -> None:
         self.batch, self.first, self.count = batch, first, batch.num_rows
@@ -212,7 +212,7 @@ class _Rows:
 
 
 class _Items(NamedTuple):
-    """Messages as a batch carries them; where each begins, and where its body ends in it."""
+    """Messages as a batch carries them, with their offsets and the lengths of their bodies."""
 
     array: pa.BinaryArray
     offsets: Ints
@@ -220,7 +220,7 @@ class _Items(NamedTuple):
 
 
 class _Measured(NamedTuple):
-    """What messages are made of, and how long each is: its body, its properties, all of it."""
+    """Parts of messages, and their lengths: of the body, of the properties, of the whole message."""
 
     body: pa.BinaryArray
     fields: list[_Field]
@@ -264,7 +264,7 @@ def _items(rows: _Rows, measured: _Measured, kind: int) -> _Items:
 
 
 class _Field(NamedTuple):
-    """Properties of each row: what is joined for them, null for nothing, and how long that is together."""
+    """Properties of each row: the arrays to join, null for none, and their length together."""
 
     arrays: list[pa.Array | bytes]
     lengths: Ints
@@ -304,14 +304,17 @@ def _pairs(name: str, values: pa.Array) -> _Field:
 
 
 def _may_hold_separators(texts: pa.StringArray) -> bool:
-    """Whether there is a separator in the bytes of some texts, or of others that lie in the same buffer."""
+    """Return whether the buffer of some texts, which may hold others, has a separator."""
     data = texts.buffers()[2]
     return data is not None and bool((np.frombuffer(data, np.uint8) - np.uint8(1) < 2).any())
 
 
 def _given(rows: _Rows) -> list[_Field]:
-    """Return the users' own properties of each row as they travel. Of rows that were read from a topic, as `MADE_BY_SOURCE` shows,
-    those of the protocol stay behind: the copy is a message of its own, and has keys and tags from their columns."""
+    """Return the users' own properties of each row, encoded.
+
+    Rows that were read from a topic (`MADE_BY_SOURCE`) lose properties of the protocol: the copy is a new message, and has keys and
+    tags from their columns.
+    """
     column = rows.column("properties")
     if column is None:
         return []
@@ -345,7 +348,7 @@ def _given(rows: _Rows) -> list[_Field]:
 
 
 def _times(rows: _Rows) -> list[_Field]:
-    """Return what asks for a later delivery."""
+    """Return the properties of a later delivery."""
     level, at = rows.column("delayLevel"), rows.column("deliverAt")
     fields: list[_Field] = []
     if level is not None:
@@ -364,7 +367,7 @@ def _times(rows: _Rows) -> list[_Field]:
 
 
 def _tail(rows: _Rows, ids: Ids, encoding: Encoding) -> _Field:
-    """Return what every message ends with: its id. Without WAIT it waits for the device, as with ``WAIT=true``."""
+    """Return the id, with which every message ends. Without WAIT its reply waits for the device, as with ``WAIT=true``."""
     front = (b"INNER_REPEAT\x012\x02" if encoding.repeat else b"") + b"UNIQ_KEY\x01"
     whole = np.empty((rows.count, len(front) + 33), np.uint8)
     whole[:, : len(front)] = np.frombuffer(front, np.uint8)
@@ -379,7 +382,7 @@ def _tail(rows: _Rows, ids: Ids, encoding: Encoding) -> _Field:
 
 
 def _cut(rows: _Rows, items: _Items, encoding: Encoding) -> Iterator[Chunk]:
-    """Yield the items as pieces: rows of one topic and queue together, in their order, up to the size of a batch."""
+    """Yield the items as chunks: rows of one topic and queue, in their order, up to the size of a batch."""
     single = _is_delayed(rows) if encoding.delayed_alone else np.zeros(rows.count, np.bool_)
     routes = _routes(rows, encoding)
     if len(routes.places) == 1 and not single.any():
@@ -423,7 +426,7 @@ def _is_delayed(rows: _Rows) -> NDArray[np.bool_]:
 
 
 class _Routes(NamedTuple):
-    """Where each row goes: a code, and the topic and queue of each code."""
+    """Targets of rows: a code for each row, and the topic and queue of each code."""
 
     codes: Ints
     places: list[tuple[str, MessageQueue | None]]
@@ -458,7 +461,7 @@ def _routes(rows: _Rows, encoding: Encoding) -> _Routes:
 
 
 def _topics(rows: _Rows, encoding: Encoding) -> tuple[list[str], Ints]:
-    """Return the topics of the rows, and which of them each row has."""
+    """Return the topics of the rows, and the index of each row's topic."""
     if encoding.topic is not None:
         return [encoding.topic], np.zeros(rows.count, np.int64)
     topics = rows.column("topic")

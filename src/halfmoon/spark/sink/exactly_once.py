@@ -1,8 +1,9 @@
-"""The sink ``exactly-once``: what tasks sent becomes visible once for each batch, whole, when Spark's commit says so.
+"""Sink ``exactly-once``: the rows of a batch become visible once and together, at Spark's commit.
 
-A task PREPAREs its rows at the brokers, where they are invisible. The driver's commit has each broker VOTE that it holds them
-whole, DECIDEs once which attempts the batch is made of, and has them APPLYed. Whatever runs again after the decision (a task, a
-commit, the whole batch) finds it made and adds nothing. Functions take what talks to the brokers: `halfmoon.client.batches`.
+A task PREPAREs its rows at the brokers, where they are invisible. The driver's commit has each broker VOTE that it holds all of
+them, DECIDEs once which attempts the batch consists of, and has them APPLYed. If a task, a commit or the whole batch runs again
+after the decision, it finds the decision and adds nothing. Functions take the client of the brokers (`BatchTransactions`); every
+call of it may be repeated.
 """
 
 from __future__ import annotations
@@ -13,16 +14,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from secrets import token_hex
-from typing import Protocol
 from zlib import crc32
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import WriterCommitMessage
 
-from halfmoon.client.batches import Attempts, BatchName, DecideResult, PrepareResult, batch_transactions
+from halfmoon.client.batches import Attempts, BatchName, BatchTransactions, DecideResult, PrepareResult, batch_transactions
 from halfmoon.errors import HalfmoonError, NetworkError, NoRoute, UsageError
 from halfmoon.model import MessageQueue
+from halfmoon.spark.clients import of_process
 from halfmoon.spark.gc_freeze import freeze_imports
 from halfmoon.spark.sink.encode import COLUMNS, Chunk, Ids, chunks_of
 from halfmoon.spark.sink.options import SinkOptions, encoding_of, sys_flag_of
@@ -36,43 +37,15 @@ UNKNOWN = "rows of a decision that was lost"
 fails again."""
 
 
-class Transactions(Protocol):
-    """Talks to the brokers, with retries; every call may be made again. `halfmoon.client.batches.BatchTransactions` does."""
-
-    def queues(self, topic: str) -> Sequence[MessageQueue]:
-        """Return the queues that messages of a topic may go to, sorted."""
-
-    def births(self, topic: str) -> Sequence[int]:
-        """Return when a topic was created at each of its brokers that says so, sorted."""
-
-    def prepare(
-        self, batch: BatchName, attempt: str, partition: int, queue: MessageQueue, first_seq: int, count: int, body: bytes, *,
-        sys_flag: int = 0,
-    ) -> Future[PrepareResult]:  # fmt: skip
-        """Begin to send a piece to a queue's broker; ``sys_flag`` says how its bodies are compressed."""
-
-    def vote(self, batch: BatchName, broker: str, coordinator: str, attempts: Attempts) -> str | None:
-        """Ask a broker whether it holds attempts whole, on its device. Return None, or why not."""
-
-    def decide(self, batch: BatchName, coordinator: str, parts: Mapping[str, Attempts], digest: str) -> DecideResult:
-        """Decide which attempts a batch is made of, or learn what was decided before."""
-
-    def apply(self, batch: BatchName, broker: str, coordinator: str, attempts: Attempts) -> object:
-        """Have a broker publish its part of a decision; return once it has."""
-
-    def abort(self, batch: BatchName, broker: str, attempts: Attempts) -> object:
-        """Tell a broker that attempts will not be decided."""
-
-
 class NotDecided(HalfmoonError):
-    """A batch could not be decided; nothing of it is visible, and it may be run again."""
+    """Error: a batch could not be decided; nothing of it is visible, and it may run again."""
 
     retry = True
 
 
 @dataclass
 class PrepareReport(WriterCommitMessage):
-    """What a task reports: its size depends on the number of brokers, not of rows.
+    """Report of a task. Its size depends on the number of brokers, not of rows.
 
     ``checksums`` and ``counts`` by broker name; ``too_large`` rows went as dead letters; ``crc_sum`` is that of all
     rows, None without ``strictReplay``; ``topics`` are those of all rows.
@@ -90,7 +63,7 @@ class PrepareReport(WriterCommitMessage):
     topics: frozenset[str] = frozenset()
 
     def parts(self) -> dict[str, BatchPromise]:
-        """Return what each broker was promised."""
+        """Return the promise to each broker."""
         return {broker: BatchPromise(self.counts[broker], self.checksums[broker]) for broker in sorted(self.counts)}
 
 
@@ -106,21 +79,21 @@ def crc_sum(batch: pa.RecordBatch) -> int:
 
 
 def topics_of(options: SinkOptions, batch: pa.RecordBatch) -> frozenset[str]:
-    """Return the topics that rows go to; of those that are too large it is that of dead letters instead."""
+    """Return the target topics of rows. Too large rows go to the topic of dead letters instead."""
     if options.topic or "topic" not in batch.schema.names:
         return frozenset({options.topic} - {""})
     return frozenset(pc.unique(batch.column("topic")).drop_null().to_pylist())
 
 
-def transactions_of(options: SinkOptions) -> Transactions:
+def transactions_of(options: SinkOptions) -> BatchTransactions:
     """Return this process's client for these options; made at its first call, and kept."""
-    return batch_transactions(**options.client, transaction_timeout_ms=options.transaction_timeout)
+    return of_process(batch_transactions, **options.client, transaction_timeout_ms=options.transaction_timeout)
 
 
 def prepare(
-    transactions: Transactions, options: SinkOptions, batch: BatchName, partition: int, batches: Iterable[pa.RecordBatch]
+    transactions: BatchTransactions, options: SinkOptions, batch: BatchName, partition: int, batches: Iterable[pa.RecordBatch]
 ) -> PrepareReport:
-    """Send the rows of a task to brokers, which keep them invisible; return what the commit needs to know.
+    """Send the rows of a task to brokers, which keep them invisible; return the report for the commit.
 
     Raises:
         MessageIllegal, UsageError: a row cannot be sent. NoRoute, NetworkError, BrokerError: brokers failed too often, or for good.
@@ -133,8 +106,8 @@ def prepare(
         return preparing.finish()
     except (NetworkError, NoRoute) as exc:
         exc.add_note(
-            "nothing of the batch is visible: are name server and brokers up, and is the topic there? Started again, a stream goes "
-            f"on where it stands. Now a task fails after {options.retries} retries; the option retries has it wait longer"
+            "nothing of the batch is visible: are name server and brokers up, and is the topic there? Started again, a stream "
+            f"continues where it was. Now a task fails after {options.retries} retries; the option retries makes it wait longer"
         )
         raise
     finally:
@@ -142,9 +115,9 @@ def prepare(
 
 
 class _Preparing:
-    """One attempt of one task."""
+    """Attempt of one task."""
 
-    def __init__(self, transactions: Transactions, options: SinkOptions, batch: BatchName, partition: int) -> None:
+    def __init__(self, transactions: BatchTransactions, options: SinkOptions, batch: BatchName, partition: int) -> None:
         self._transactions, self._options, self._partition = transactions, options, partition
         self._report = PrepareReport(batch, token_hex(16), crc_sum=0 if options.strict_replay else None)
         self._ids = Ids.of(*batch, partition)
@@ -156,7 +129,7 @@ class _Preparing:
         self._chunk_count = 0
 
     def rows(self, batch: pa.RecordBatch) -> None:
-        """Send rows, unless the batch is decided; then they only count."""
+        """Send rows, or only count them if the batch is decided."""
         if self._report.crc_sum is not None:
             self._report.crc_sum += crc_sum(batch)
         self._report.topics |= topics_of(self._options, batch)
@@ -208,15 +181,15 @@ class _Preparing:
 # ---------------------------------------------------------------- the driver's part
 
 
-def commit_batch(transactions: Transactions, options: SinkOptions, messages: Iterable[WriterCommitMessage | None]) -> None:
-    """Decide a batch and have it published; return once all of it is visible. May be called again, by anyone, at any time.
+def commit_batch(transactions: BatchTransactions, options: SinkOptions, messages: Iterable[WriterCommitMessage | None]) -> None:
+    """Decide a batch and publish it; return once all of it is visible. May be repeated by any process at any time.
 
     Raises:
         NotDecided: a broker does not hold an attempt whole, or aborted it; nothing is visible, and the batch may run again.
         UsageError: the batch was decided with other rows than these, or so long ago that it is not known with which
             (``strictReplay``); or for other topics, or for topics that are gone since; or a broker has published it, and its
             coordinator does not know.
-        NetworkError, BrokerError: brokers failed too often; what is decided is published without us, too.
+        NetworkError, BrokerError: brokers failed too often; brokers publish a decided batch by themselves.
     """
     reports = [report for report in _prepared(messages) if report.rows]
     if not reports:
@@ -241,9 +214,9 @@ def commit_batch(transactions: Transactions, options: SinkOptions, messages: Ite
 
 
 def _voted(
-    transactions: Transactions, batch: BatchName, coordinator: str, reports: Sequence[PrepareReport]
+    transactions: BatchTransactions, batch: BatchName, coordinator: str, reports: Sequence[PrepareReport]
 ) -> Mapping[str, Attempts]:
-    """Return the attempts of each broker, once all brokers have voted that they hold them. Raises NotDecided."""
+    """Return the attempts of each broker, after all brokers voted that they hold them. Raises NotDecided."""
     brokers = _parts(reports)
     for broker, attempts in brokers.items():
         if (reason := transactions.vote(batch, broker, coordinator, attempts)) is not None:
@@ -271,8 +244,8 @@ def _check_content(batch: BatchName, decision: DecideResult, digest: str, target
     without one, with later ones behind it, is run by a query whose checkpoint is older than the topic.
     """
     what_to_do = (
-        "was the checkpoint restored from a backup? Go on with the newest checkpoint; a new transactionalId starts over, and "
-        "writes a second time what the backup does not know of; strictReplay=false goes on behind what is there"
+        "was the checkpoint restored from a backup? Continue with the newest checkpoint; a new transactionalId starts over, and "
+        "writes a second time what the backup does not know of; strictReplay=false continues after what is there"
     )
     recorded, _, then = (decision.digest or "").partition(TO)
     if then and (wrong := _other_targets(then, targets.removeprefix(TO))):
@@ -284,18 +257,17 @@ def _check_content(batch: BatchName, decision: DecideResult, digest: str, target
         return
     if decision.digest is None and decision.last > batch.number:
         raise UsageError(
-            f"{_name(batch)} was written long ago, batch {decision.last} after it, and nobody knows any "
-            f"more with which rows: {what_to_do}"
+            f"{_name(batch)} was written long ago, batch {decision.last} after it, and its rows are unknown by now: {what_to_do}"
         )
     if recorded not in ("", digest):
         raise UsageError(f"{_name(batch)} was written with other rows before ({recorded}, now {digest}): {what_to_do}")
 
 
 TO, TARGETS_MAX = ", to ", 2
-"""What the targets in a digest begin with, and how many are named one by one: a digest has up to 128 characters."""
+"""Separator of the targets in a digest, and the number of targets that are named one by one: a digest has up to 128 characters."""
 
 
-def _targets(transactions: Transactions, reports: Sequence[PrepareReport]) -> str:
+def _targets(transactions: BatchTransactions, reports: Sequence[PrepareReport]) -> str:
     """Return the topics of a batch as its digest has them: CRC32 of each name, and its first and last birth that brokers report."""
     names = sorted(frozenset().union(*(report.topics for report in reports)))
     if len(names) > TARGETS_MAX:
@@ -305,7 +277,7 @@ def _targets(transactions: Transactions, reports: Sequence[PrepareReport]) -> st
 
 
 def _other_targets(then: str, now: str) -> str:
-    """Return how the topics of a decision and those of now differ; empty: they do not, or nobody can say.
+    """Return the difference between the topics of a decision and those of now; empty: none, or unknown.
 
     A topic was created again where all its brokers have it for a shorter time than any of them had when the batch was decided:
     brokers may have come, and some that were there may be away.
@@ -318,8 +290,8 @@ def _other_targets(then: str, now: str) -> str:
     return ""
 
 
-def abort_attempts(transactions: Transactions, messages: Iterable[WriterCommitMessage | None]) -> None:
-    """Tell brokers that attempts will not be decided: a hint, which they ignore once they are. Never raises brokers' errors."""
+def abort_attempts(transactions: BatchTransactions, messages: Iterable[WriterCommitMessage | None]) -> None:
+    """Tell brokers that attempts will not be decided: a hint, which they ignore for decided ones. Never raises brokers' errors."""
     for message in _prepared(messages):
         for broker, promise in message.parts().items():
             try:
@@ -352,7 +324,7 @@ def _parts(reports: Sequence[PrepareReport]) -> dict[str, dict[str, BatchPromise
 
 
 def _digest(reports: Sequence[PrepareReport]) -> str:
-    """Return a digest of a batch's content: the same whatever the order of rows and however tasks share them; empty: not wanted."""
+    """Return a digest of a batch's content, independent of the order of rows and of their tasks; empty: not wanted."""
     if any(message.crc_sum is None for message in reports):
         return ""
     total = sum(message.crc_sum or 0 for message in reports)

@@ -1,4 +1,4 @@
-"""The options of the sinks as one table, checked as those of the source are."""
+"""Options of the sinks as one table, checked as those of the source are."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from halfmoon.limits import BODY_BYTES_MAX
 from halfmoon.model import MessageQueue, split_addresses
 from halfmoon.spark import option_parsing
 from halfmoon.spark.sink.encode import Encoding
-from halfmoon.spark.sink.too_large import DeadLetters
-from halfmoon.spark.source.options import OfClient, option, parse
+from halfmoon.spark.sink.too_large import TooLargeRows
+from halfmoon.spark.source.options import ClientOptions, option, parse
 from halfmoon.wire.bodies.batches import ONE_RUN
 from halfmoon.wire.codes import COMPRESSED, LZ4, ZLIB, ZSTD
 from halfmoon.wire.compression import compress
 
 SPARK_OPTIONS = frozenset({"checkpointlocation"})
-"""Options of the stream itself that Spark hands to its sink, too."""
+"""Options of the stream itself, which Spark also hands to its sink."""
 
 EXACTLY = "exactly-once"
 COMPRESSIONS = {"zlib": ZLIB, "lz4": LZ4, "zstd": ZSTD}
@@ -28,14 +28,13 @@ NEEDED_DELIVERIES = {
     "strictReplay": (EXACTLY,),
     "transactionTimeout": (EXACTLY,),
 }
-"""Options that need one of these deliveries: another one would ignore them, so they are refused."""
+"""Options that need one of these deliveries; with another one they are refused."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class SinkOptions(OfClient):
-    """The options of a sink. Times are in ms, sizes in bytes."""
+class SinkOptions(ClientOptions):
+    """Options of a sink. Times are in ms, sizes in bytes."""
 
-    endpoints: str = option(parse=option_parsing.text, alias="nameServer", why="Name servers: `host:port` joined by `;`.")
     topic: str = option("", parse=option_parsing.text, why="The topic for all rows; by default the column `topic`.")
     delivery: str = option(
         "at-least-once",
@@ -71,10 +70,6 @@ class SinkOptions(OfClient):
     )
     batch_bytes: int = option(1 << 20, parse=option_parsing.size(1 << 10, BODY_BYTES_MAX), why="Most bytes of one request.")
     in_flight: int = option(4, parse=option_parsing.count(1, 64), why="Parallel requests of a task.")
-    request_timeout: int = option(30_000, parse=option_parsing.duration(100, 3_600_000), why="Longest wait for one reply.")
-    retries: int = option(
-        20, parse=option_parsing.count(0, 1_000), why="Further attempts, with pauses of 75 s in total: a broker may be restarted."
-    )
     on_too_large: str = option(
         "fail",
         parse=option_parsing.one_of("fail", "dlq"),
@@ -97,7 +92,6 @@ class SinkOptions(OfClient):
         why="For columns that are not part of a message (`brokerName`, `msgId` …), in frames read from a topic: `ignore` leaves "
         "them out with one warning; `error` refuses them.",
     )
-    namespace: str = option("", parse=option_parsing.text, why="Prefix of topics and groups on the wire.")
 
 
 def sink_options(given: Mapping[str, str]) -> SinkOptions:
@@ -127,13 +121,13 @@ def sys_flag_of(options: SinkOptions) -> int:
 
 
 def encoding_of(options: SinkOptions, queues: Callable[[str], Sequence[MessageQueue]], partition: int) -> Encoding:
-    """Return how a task encodes its rows. Its ``dead`` counts for this task alone."""
+    """Return the encoding of a task's rows. Its ``dead`` counts for this task alone."""
     return Encoding(
         topic=options.topic or None,
         batch_bytes=options.batch_bytes,
         message_bytes_max=options.message_bytes,
         repeat=options.delivery == "idempotent",
-        dead=DeadLetters(options.dlq_topic) if options.on_too_large == "dlq" else None,
+        dead=TooLargeRows(options.dlq_topic) if options.on_too_large == "dlq" else None,
         compression=COMPRESSIONS.get(options.compression, 0),
         delayed_alone=options.delivery != EXACTLY,
         queues=queues,

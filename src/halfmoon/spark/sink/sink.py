@@ -1,10 +1,10 @@
-"""Tables as topics: the writers of batches and streams, and the sinks ``at-least-once`` and ``idempotent``.
+"""Writers of batches and streams to topics, with the deliveries ``at-least-once`` and ``idempotent``.
 
-Of these two a task sends as its rows come, so that what it sent stays when it fails: Spark runs it again. At least once, its
-messages are new ones then. Idempotent, they have the ids of before and say that they may be repeats, and a Halfmoon broker stores
-each once; for that the query must give the same rows in the same order again, and each row must go to its broker of before: a
-row's number or key chooses among the queues that are there, and a broker does not know what another has. So rows come twice when
-brokers, or queues of a topic on several, come or go between. `halfmoon.spark.sink.exactly_once` has ``exactly-once``.
+In both, a task sends its rows at once, and sent rows stay when the task fails and Spark runs it again. With ``at-least-once`` the
+repeated messages are new ones. With ``idempotent`` they have the same ids and are marked as possible repeats, and a Halfmoon broker
+stores each once. This needs the same rows in the same order, and each row at the same broker: a row's number or key chooses among
+the existing queues, and a broker does not know the messages of another. Rows are therefore duplicated when brokers, or queues of a
+topic on several brokers, are added or removed in between. `halfmoon.spark.sink.exactly_once` has ``exactly-once``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import logging
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from secrets import token_hex
 from typing import Any
 
@@ -27,6 +27,7 @@ from halfmoon.client.batches import BatchName
 from halfmoon.client.bulk import BulkProducer, Encoded, bulk
 from halfmoon.errors import UsageError
 from halfmoon.model import UNIQ_KEY, MessageQueue
+from halfmoon.spark.clients import of_process
 from halfmoon.spark.gc_freeze import freeze_imports
 from halfmoon.spark.sink.encode import COLUMNS, Chunk, Ids, check_columns, chunks_of, own_columns
 from halfmoon.spark.sink.exactly_once import PrepareReport, abort_attempts, commit_batch, prepare, transactions_of
@@ -39,7 +40,7 @@ from halfmoon.wire.record import decode_batch
 log = logging.getLogger("halfmoon.spark")
 
 SINGLES = 64
-"""Single messages in flight for each request of ``inFlight``: a batch has about as many and more."""
+"""Single messages in flight for each request of ``inFlight``; a batch has about as many."""
 
 QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
 """Local properties of a stream's tasks. Spark does not document them: a test checks that they exist."""
@@ -50,7 +51,7 @@ TIME_ZONE = "spark.sql.session.timeZone"
 
 @dataclass
 class SendReport(WriterCommitMessage):
-    """What a task reports: how many rows it sent, in how many requests, and how many of them as dead letters."""
+    """Report of a task: rows and requests that it sent, and rows that became dead letters."""
 
     rows: int
     requests: int
@@ -58,21 +59,21 @@ class SendReport(WriterCommitMessage):
 
 
 @dataclass(frozen=True)
-class Task:
-    """Which rows a task has: of which id, batch and partition. The same for each attempt."""
+class SinkTask:
+    """Identity of a task: id, batch and partition. The same for each attempt."""
 
     owner: str
     batch: int
     partition: int
 
 
-def stream_task() -> Task:
-    """Return which task of a stream this is. Raises UsageError outside of one."""
+def stream_task() -> SinkTask:
+    """Return the identity of this task of a stream. Raises UsageError outside of one."""
     context = TaskContext.get()
     query, batch = (None if context is None else context.getLocalProperty(name) for name in (QUERY_ID, BATCH_ID))
     if context is None or not query or batch is None:
         raise UsageError("this Spark does not give a task its query and batch, without which the sink cannot recognise a repeat")
-    return Task(query, int(batch), context.partitionId())
+    return SinkTask(query, int(batch), context.partitionId())
 
 
 def _own(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -82,108 +83,95 @@ def _own(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Writes the rows of a DataFrame."""
+    """Writer of a DataFrame."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
-        self._owner = options.transactional_id or ONE_RUN + token_hex(
-            16
-        )  # one for all tasks: Spark sends them copies of this object
+        # one id for all tasks: Spark sends them copies of this object
+        self._owner = options.transactional_id or ONE_RUN + token_hex(16)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Send the rows of a partition."""
+        """Send the rows of a partition; those of ``exactly-once`` stay invisible."""
         context = TaskContext.get()
-        return write(self._options, Task(self._owner, 0, context.partitionId() if context else 0), _own(iterator))
+        task = SinkTask(self._owner, self._options.batch_number, context.partitionId() if context else 0)
+        return send(self._options, task, _own(iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Log what was sent."""
-        report(self._options, messages)
+        """Publish the rows of ``exactly-once``, and log the numbers."""
+        commit(self._options, messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Tell the brokers to drop invisible rows."""
+        abort(self._options, messages)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Writes the rows of each batch of a stream."""
+    """Writer of the batches of a stream."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Send the rows of a partition of a batch."""
+        """Send the rows of a partition of a batch; those of ``exactly-once`` stay invisible."""
         task = stream_task()
-        return write(self._options, Task(self._options.transactional_id or task.owner, task.batch, task.partition), _own(iterator))
+        return send(self._options, replace(task, owner=self._options.transactional_id or task.owner), _own(iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Log what was sent."""
-        report(self._options, messages)
-
-
-class ExactlyBatchWriter(BatchWriter):
-    """The same, visible as a whole once the job is done. Run again under its transactionalId it adds nothing."""
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Have the rows of a partition kept unseen."""
-        context = TaskContext.get()
-        name = BatchName(self._owner, self._options.batch_number)
-        partition = context.partitionId() if context else 0
-        return prepare(transactions_of(self._options), self._options, name, partition, _own(iterator))
-
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Make all of them visible."""
-        commit_batch(transactions_of(self._options), self._options, messages)
-        report(self._options, messages)
-
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Tell the brokers to drop them."""
-        abort_attempts(transactions_of(self._options), messages)
-
-
-class ExactlyStreamWriter(StreamWriter):
-    """The same, each batch visible as a whole, once."""
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Have the rows of a partition of a batch kept unseen."""
-        task, options = stream_task(), self._options
-        name = BatchName(options.transactional_id or task.owner, task.batch)
-        return prepare(transactions_of(options), options, name, task.partition, _own(iterator))
-
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Make the batch visible."""
-        commit_batch(transactions_of(self._options), self._options, messages)
-        report(self._options, messages)
+        """Publish the rows of ``exactly-once``, and log the numbers."""
+        commit(self._options, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Tell the brokers to drop these attempts: a hint, because the batch may be decided."""
-        abort_attempts(transactions_of(self._options), messages)
+        """Tell the brokers to drop invisible rows: a hint, because the batch may be decided."""
+        abort(self._options, messages)
+
+
+def send(options: SinkOptions, task: SinkTask, batches: Iterator[pa.RecordBatch]) -> SendReport | PrepareReport:
+    """Send the rows of a task as the option ``delivery`` says. Raises as `write` and `prepare`."""
+    if options.delivery != EXACTLY:
+        return write(options, task, batches)
+    return prepare(transactions_of(options), options, BatchName(task.owner, task.batch), task.partition, batches)
+
+
+def commit(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
+    """Publish the rows of ``exactly-once``, and log the numbers. Raises as `commit_batch`."""
+    if options.delivery == EXACTLY:
+        commit_batch(transactions_of(options), options, messages)
+    report(options, messages)
+
+
+def abort(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
+    """Tell the brokers to drop invisible rows."""
+    if options.delivery == EXACTLY:
+        abort_attempts(transactions_of(options), messages)
 
 
 def batch_writer(given: Mapping[str, str], schema: StructType, overwrite: bool) -> BatchWriter:
-    """Return the writer of a DataFrame, for what the user asked. Raises UsageError unless such rows can be sent."""
-    options = _checked(given, schema, overwrite)
-    return (ExactlyBatchWriter if options.delivery == EXACTLY else BatchWriter)(options)
+    """Return the writer of a DataFrame for the user's options. Raises UsageError for rows that cannot be sent."""
+    return BatchWriter(_checked(given, schema, overwrite))
 
 
 def stream_writer(given: Mapping[str, str], schema: StructType, overwrite: bool) -> StreamWriter:
-    """Return the writer of a stream, for what the user asked. Raises UsageError unless such rows can be sent."""
+    """Return the writer of a stream for the user's options. Raises UsageError for rows that cannot be sent."""
     if any(name.lower() == "batchnumber" for name in given):
         raise UsageError("option batchNumber is for a batch only: a stream numbers its batches itself")
-    options = _checked(given, schema, overwrite)
-    return (ExactlyStreamWriter if options.delivery == EXACTLY else StreamWriter)(options)
+    return StreamWriter(_checked(given, schema, overwrite))
 
 
 def _checked(given: Mapping[str, str], schema: StructType, overwrite: bool) -> SinkOptions:
     freeze_imports()
     options = sink_options(given)
     if overwrite:
-        raise UsageError("what a topic holds cannot be overwritten; take the mode append")
+        raise UsageError("a topic cannot be overwritten; use the mode append")
     extra = check_columns(to_arrow_schema(schema, timezone="UTC"), topic=options.topic or None)
     if extra and options.extra_columns == "error":
         raise UsageError(f"the sink knows no column {', '.join(extra)}; there are {', '.join(COLUMNS)} (extraColumns=error)")
     if extra:
-        log.warning("columns left out, for no message has them: %s (extraColumns=error refuses them)", ", ".join(extra))
+        log.warning("columns left out, which are not part of a message: %s (extraColumns=error refuses them)", ", ".join(extra))
     return options
 
 
 def report(options: SinkOptions, messages: Iterable[WriterCommitMessage | None]) -> None:
-    """Log how rows were written, and as a warning how many were too large."""
+    """Log the number of rows written, and as a warning the number of too large ones."""
     freeze_imports()
     reports = [message for message in messages if isinstance(message, (SendReport, PrepareReport))]
     rows, too_large = sum(message.rows for message in reports), sum(message.too_large for message in reports)
@@ -192,7 +180,7 @@ def report(options: SinkOptions, messages: Iterable[WriterCommitMessage | None])
         log.warning("messages too large, sent as dead letters: count=%d topic=%s", too_large, options.dlq_topic)
 
 
-def write(options: SinkOptions, task: Task, batches: Iterator[pa.RecordBatch]) -> SendReport:
+def write(options: SinkOptions, task: SinkTask, batches: Iterator[pa.RecordBatch]) -> SendReport:
     """Send the rows of a task; return when brokers have stored them all.
 
     Raises:
@@ -200,7 +188,8 @@ def write(options: SinkOptions, task: Task, batches: Iterator[pa.RecordBatch]) -
         NoRoute, NetworkError, BrokerError: brokers failed too often, or for good.
     """
     freeze_imports()
-    producer = bulk(
+    producer = of_process(
+        bulk,
         nameserver=options.endpoints,
         namespace=options.namespace,
         **options.signing,
@@ -208,7 +197,7 @@ def write(options: SinkOptions, task: Task, batches: Iterator[pa.RecordBatch]) -
         retries_max=options.retries,
         send_timeout_ms=options.request_timeout,
     )
-    sending = Sending(producer, options, task)
+    sending = RowSender(producer, options, task)
     try:
         for batch in batches:
             sending.rows(batch)
@@ -217,10 +206,10 @@ def write(options: SinkOptions, task: Task, batches: Iterator[pa.RecordBatch]) -
         sending.leave()
 
 
-class Sending:
-    """One task's rows on their way, a bounded number of requests at a time."""
+class RowSender:
+    """Sender of one task's rows, with a bounded number of requests in flight."""
 
-    def __init__(self, producer: BulkProducer, options: SinkOptions, task: Task) -> None:
+    def __init__(self, producer: BulkProducer, options: SinkOptions, task: SinkTask) -> None:
         self._producer, self._options, self._task = producer, options, task
         self._single = options.delivery == "idempotent"
         self._ids = Ids.of(task.owner, task.batch, task.partition) if self._single else Ids.of(token_hex(16))
@@ -255,7 +244,7 @@ class Sending:
             self._waiting.popleft().result()
 
     def _together(self, chunk: Chunk) -> Iterator[tuple[Encoded, Sequence[MessageQueue]]]:
-        """Yield a piece as one request to a queue of its own or to any, each task beginning at another."""
+        """Yield a chunk as one request to its queue, or to any queue; tasks begin at different ones."""
         queues = [chunk.queue] if chunk.queue is not None else self._from(chunk.topic, self._task.partition + self._requests)
         if chunk.single is None:
             yield Encoded(chunk.topic, chunk.body, sys_flag=self._sys_flag), queues
@@ -263,7 +252,7 @@ class Sending:
             yield Encoded(chunk.topic, *chunk.single, self._sys_flag), queues
 
     def _one_by_one(self, chunk: Chunk) -> Iterator[tuple[Encoded, Sequence[MessageQueue]]]:
-        """Yield the messages of a piece singly, each to the one queue that it goes to in every attempt."""
+        """Yield the messages of a chunk singly, each to the queue that it goes to in every attempt."""
         if chunk.single is not None:
             raise UsageError("delivery=idempotent takes no delayed rows: brokers do not recognise their repeats")
         for item in decode_batch(chunk.body):

@@ -1,4 +1,4 @@
-"""Where rows go: the queues of a topic, asked for once per task; and all rows of one sharding key into one task, so one queue."""
+"""Target queues of rows, asked for once a task; and the rows of one sharding key in one task, so in one queue."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from halfmoon.errors import NoRoute, UsageError
 from halfmoon.model import MessageQueue
 
 Find = Callable[[str], Sequence[MessageQueue]]
-"""Gives the queues that messages of a topic may go to, sorted; raises NoRoute."""
+"""Function that returns the writable queues of a topic, sorted; raises NoRoute."""
 
 
 class TargetQueues:
-    """The queues of the topics that a task sends to. ``find`` asks for them."""
+    """Queues of the topics that a task sends to. ``find`` asks for them."""
 
     def __init__(self, find: Find) -> None:
         self._find = find
         self._known: dict[str, list[MessageQueue]] = {}
 
     def __call__(self, topic: str) -> list[MessageQueue]:
-        """Return the queues of a topic, at least one. Raises UsageError for a topic that is not there or takes no messages."""
+        """Return the queues of a topic, at least one. Raises UsageError for a topic that does not exist or takes no messages."""
         queues = self._known.get(topic)
         if queues is None:
             try:
@@ -35,7 +35,7 @@ class TargetQueues:
         return queues
 
 
-_REMEDY = "Make the topic (halfmoon topic create), or let it be written (--perm 6), and see that its brokers run"
+_REMEDY = "Create the topic (halfmoon topic create), or make it writable (--perm 6), and check that its brokers run"
 
 
 def by_key(rows: DataFrame, *, order: Sequence[str] = (), count: int | None = None) -> DataFrame:

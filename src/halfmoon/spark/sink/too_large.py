@@ -1,4 +1,4 @@
-"""Rows over the limit of a message, and what a sink sends in their place: a dead letter that says which row it was. Pure."""
+"""Dead letters that a sink sends in place of rows over the limit of a message. Pure."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from numpy.typing import NDArray
 from halfmoon.model import RECONSUME_REASON
 
 BODY_BYTES_KEPT = 64 * 1024
-"""What a dead letter has of the body, from its begin: enough to see what it was, little enough for any broker."""
+"""Bytes of the body that a dead letter keeps, from its beginning."""
 
 OF_TOPIC, OF_BYTES, OF_SHA256 = "TOO_LARGE_TOPIC", "TOO_LARGE_BYTES", "TOO_LARGE_SHA256"
-"""Properties of such a dead letter: where its row should have gone, how long the body was, and the body's SHA-256 in hex."""
+"""Properties of such a dead letter: the row's topic, the length of its body, and the body's SHA-256 in hex."""
 
 _HEADERS_BYTES = 1024
 """Room for those properties."""
 _PLACES = ("shardingKey", "queueId", "delayLevel", "deliverAt")
-"""Columns that say where and when a row goes; a dead letter goes to any queue, now."""
+"""Columns of a row's queue and time; a dead letter goes to any queue, now."""
 _MAP = pa.map_(pa.string(), pa.string())
 
 Ints = NDArray[np.int64]
 
 
-class DeadLetters:
-    """Where rows go that are too large, and how many did."""
+class TooLargeRows:
+    """Topic for rows that are too large, and their number."""
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
@@ -36,12 +36,12 @@ class DeadLetters:
 
 
 def with_dead_letters(
-    batch: pa.RecordBatch, over: NDArray[np.bool_], sizes: Ints, *, first: int, limit: int, topic: str | None, dead: DeadLetters
+    batch: pa.RecordBatch, over: NDArray[np.bool_], sizes: Ints, *, first: int, limit: int, topic: str | None, dead: TooLargeRows
 ) -> pa.RecordBatch:
-    """Return rows with dead letters in the place of those that are over the limit.
+    """Return rows with dead letters in place of those over the limit.
 
     ``sizes`` are those of whole messages in bytes, ``first`` is the number of the first row in its task, ``topic`` the one that
-    wins over the column. The rows say their topics themselves from now on. A dead letter keeps keys, tags and properties.
+    wins over the column. The result has a column ``topic``. A dead letter keeps keys, tags and properties.
     """
     places = np.flatnonzero(over).tolist()
     body = batch.column("body").cast(pa.binary())

@@ -1,9 +1,9 @@
-"""What Spark writes into a checkpoint about our source, and how far the next batch goes. Pure.
+"""Offsets of the source in Spark's checkpoint, and the end of the next batch. Pure.
 
 ::
 
     start   {"v": 1, "start": "latest"}                                      the same at every call
-    end     {"v": 1, "end": {topic: {broker: {queue: offset}}}, "from": {…}}   "from" for queues that enter in this batch
+    end     {"v": 1, "end": {topic: {broker: {queue: offset}}}, "from": {…}}   "from" for queues that are new in this batch
             "born": {topic: {broker: ms}}}      when topics were created, where brokers report it: a recreated topic is another one
             "since": ms}                       brokers that come in later are read from then on: the start was "latest", or a time
 
@@ -24,17 +24,17 @@ from halfmoon.spark.source.partitions import Range
 
 Offsets = dict[MessageQueue, int]
 Bounds = Mapping[MessageQueue, tuple[int, int]]
-"""Of each queue the offset of its first message that is still there, and the one behind its last."""
+"""Offset of the first message of each queue that is still there, and the one behind its last."""
 
 CreationTimes = Mapping[tuple[str, str], int]
-"""When topics were created, ms since the epoch, by topic and broker."""
+"""Creation times of topics, ms since the epoch, by topic and broker."""
 
 VERSION = 1
 
 
 @dataclass(frozen=True)
 class Position:
-    """How far a stream has come: the next offset of each queue, where those begin that enter with this batch, of which topics.
+    """Position of a stream: the next offset of each queue, the first offsets of new queues, and the creation times of topics.
 
     ``since``: brokers that come in later are read from that time on (ms since the epoch); None: from their first message.
     """
@@ -45,7 +45,7 @@ class Position:
     since: int | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the position as the checkpoint holds it."""
+        """Return the position in the form of the checkpoint."""
         offset: dict[str, Any] = {"v": VERSION, "end": nested(self.ends)}
         if self.entered:
             offset["from"] = nested(self.entered)
@@ -58,7 +58,7 @@ class Position:
 
 @dataclass(frozen=True)
 class Loss:
-    """Messages that were deleted before a stream read them: its next offset, and what the queue holds."""
+    """Loss of messages that were deleted before a stream read them: its next offset, and the bounds of the queue."""
 
     queue: MessageQueue
     next_offset: int
@@ -79,10 +79,10 @@ def start_to_json(start: str) -> dict[str, Any]:
 
 
 def position_from_json(offset: Mapping[str, Any]) -> Position | None:
-    """Return the position that an offset of the checkpoint holds, None for a start.
+    """Return the position of an offset of the checkpoint; None: a start.
 
     Raises:
-        UsageError: it is not one of ours.
+        UsageError: it is of another source or version.
     """
     if offset.get("v") == VERSION and set(offset) == {"v", "start"}:
         return None
@@ -93,7 +93,7 @@ def position_from_json(offset: Mapping[str, Any]) -> Position | None:
         )
     entered, born, since = offset.get("from", {}), offset.get("born", {}), offset.get("since")
     if since is not None and type(since) is not int:
-        raise UsageError(f"this is no time in ms: {str(since)[:200]}")
+        raise UsageError(f"this is not a time in ms: {str(since)[:200]}")
     return Position(_offsets_from_json(offset["end"]), _offsets_from_json(entered), _creation_times_from_json(born), since)
 
 
@@ -155,7 +155,7 @@ def losses(at: Offsets, bounds: Bounds) -> list[Loss]:
 
 
 def entry_offsets(at: Offsets, bounds: Bounds) -> Offsets:
-    """Return where new queues begin, and those whose next offset is gone: at their oldest message."""
+    """Return the first offsets of new queues, and of those whose next offset is gone: their oldest message."""
     lost = {loss.queue for loss in losses(at, bounds)}
     return {queue: low for queue, (low, _) in bounds.items() if queue not in at or queue in lost}
 
@@ -174,16 +174,16 @@ def next_position(at: Offsets, bounds: Bounds, limit: int | None) -> Position:
 
 
 def backlog_count(at: Offsets, bounds: Bounds) -> int:
-    """Return how many messages wait behind a position."""
+    """Return the number of messages behind a position."""
     begins = {**at, **entry_offsets(at, bounds)}
     return sum(bounds[queue][1] - begin for queue, begin in begins.items() if queue in bounds)
 
 
 def share_limit(backlog: Mapping[MessageQueue, int], limit: int) -> Offsets:
-    """Return how many messages of each queue to take: one at least, and in proportion to the backlog; ``limit`` in all.
+    """Return the number of messages to take of each queue: one at least, in proportion to the backlog; ``limit`` in all.
 
-    With more queues than that there are as many messages as queues, so that no queue waits for ever behind larger ones.
-    What is left by rounding down goes to the queues with the largest backlog, one each.
+    With more queues than ``limit``, it is one of each, so that no queue waits for ever behind larger ones. The rest of the rounding
+    goes to the queues with the largest backlog, one each.
     """
     total, queue_count = sum(backlog.values()), len(backlog)
     if total <= limit:
@@ -197,10 +197,10 @@ def share_limit(backlog: Mapping[MessageQueue, int], limit: int) -> Offsets:
 
 
 def ranges_between(start: Position | None, end: Position) -> list[Range]:
-    """Return what lies between two positions, by queue; None: the stream's start.
+    """Return the ranges between two positions, by queue; None: the stream's start.
 
     Raises:
-        UsageError: a queue's end lies before its beginning, or it has none; such a checkpoint was damaged or made by hand.
+        UsageError: a queue's end lies before its beginning, or it has none; the checkpoint was damaged or edited.
     """
     before = start.ends if start else {}
     ranges = []

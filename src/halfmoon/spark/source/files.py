@@ -1,7 +1,7 @@
-"""Reading a store's own files, where the workers see them: a queue's entries and the log, mapped, never written.
+"""Reader of a store's own files, where the workers see them: a queue's entries and the log are mapped, never written.
 
-A broker runs over them meanwhile. So only offsets are read that the broker reported as visible: what follows them in the files may
-be stale. Each record must be the one that its entry names, or it is an error. Follows the layout of RocketMQ 4.9.7.
+A broker uses them meanwhile, so only offsets are read that it reported as visible: what follows in the files may be stale. Each
+record must be the one that its entry names. Follows the layout of RocketMQ 4.9.7.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from halfmoon.wire.record import RECORD_BYTES_MAX
 
 ENTRY_BYTES, FILLER_SIZE = 20, 0x7FFFFFFF
 ENTRIES_MAX = 65_536
-"""Entries looked at together."""
+"""Entries that are read together."""
 FILES_MAX = 64
-"""Files mapped by one process; the one used longest ago is let go."""
+"""Files mapped by one process; the one used longest ago is unmapped."""
 
 _ENTRY = np.dtype({"names": ["place", "size"], "formats": [">i8", ">i4"], "offsets": [0, 8], "itemsize": ENTRY_BYTES})
 _HEAD = np.dtype({
@@ -42,17 +42,16 @@ Missing = Callable[[int, int], object]
 
 
 class _Mapped(NamedTuple):
-    """A mapped file, and which one it is."""
+    """Mapped file and its inode."""
 
     data: mmap.mmap
     inode: int
 
 
-class Files:
-    """Reads ranges of queues of one broker from its store's directory, as `Ranges.read` does from the broker.
+class StoreFiles:
+    """Reader of ranges of queues of one broker from its store's directory, as `Ranges.read` reads from the broker.
 
-    ``client`` asks the broker for one record of each range, which must lie in the files byte for byte: then they are its files.
-    Safe to use from many threads.
+    ``client`` asks the broker for one record of each range and compares it with the files. Safe to use from many threads.
     """
 
     def __init__(self, client: Ranges, directory: str) -> None:
@@ -80,7 +79,7 @@ class Files:
         return self._read_queue(MessageQueue(name, broker, queue), begin, end, max_bytes, missing)
 
     def _read_queue(self, queue: MessageQueue, begin: int, end: int, max_bytes: int, missing: Missing | None) -> Iterator[bytes]:
-        reader, at, compared = _Queue(self, queue), begin, False
+        reader, at, compared = _QueueFiles(self, queue), begin, False
         while at < end:
             records = reader.records(at, end, max_bytes)
             if not records.raw:
@@ -104,7 +103,7 @@ class Files:
             )
 
     def mapped(self, path: str) -> mmap.mmap | None:
-        """Return a file of the directory, mapped; None: there is none (any more)."""
+        """Return a file of the directory, mapped; None: it does not exist."""
         full = os.path.join(self._directory, path)
         try:
             inode = os.stat(full).st_ino
@@ -121,7 +120,7 @@ class Files:
             return None
 
     def names(self, path: str) -> list[int]:
-        """Return the offsets that the names of a directory's files say, sorted; none where there is no directory."""
+        """Return the offsets in the names of a directory's files, sorted; none where there is no directory."""
         try:
             return sorted(int(name) for name in os.listdir(os.path.join(self._directory, path)) if _NAME.fullmatch(name))
         except FileNotFoundError:
@@ -129,17 +128,17 @@ class Files:
 
 
 class _Records(NamedTuple):
-    """Records of the offsets below ``reached``, the first of ``first_bytes``; no bytes: none of them is there."""
+    """Records of the offsets below ``reached``, the first of ``first_bytes``; no bytes: none of them exists."""
 
     reached: int
     raw: bytes = b""
     first_bytes: int = 0
 
 
-class _Queue:
-    """One queue of the directory. File names are listed once: whatever is read was there before."""
+class _QueueFiles:
+    """Queue of the directory. File names are listed once, because all ranges were stored before."""
 
-    def __init__(self, files: Files, queue: MessageQueue) -> None:
+    def __init__(self, files: StoreFiles, queue: MessageQueue) -> None:
         self._files, self._queue = files, queue
         self._path = f"consumequeue/{queue.topic}/{queue.queue_id}"
         self._bases = files.names(self._path)
@@ -150,7 +149,7 @@ class _Queue:
             )
 
     def records(self, begin: int, end: int, max_bytes: int) -> _Records:
-        """Return the records from ``begin`` on, as many as fit and lie together in the files, but one at least."""
+        """Return the records from ``begin`` on that fit and lie together in the files, at least one."""
         first = self._bases[0] // ENTRY_BYTES
         if begin < first:
             return _Records(min(first, end))
@@ -171,7 +170,7 @@ class _Queue:
         return self._log(begin, places[:taken_count], sizes[:taken_count])
 
     def _entries(self, begin: int, end: int) -> NDArray[Any]:
-        """Return entries from ``begin`` on, those of one file."""
+        """Return entries from ``begin`` on, of one file."""
         at = begin * ENTRY_BYTES
         base = max(base for base in self._bases if base <= at)
         data = self._files.mapped(f"{self._path}/{base:020d}")
@@ -181,7 +180,7 @@ class _Queue:
         return np.frombuffer(data, _ENTRY, count, at - base)
 
     def _log(self, begin: int, places: Ints, sizes: Ints) -> _Records:
-        """Return the records at places of the log, those of the first one's file."""
+        """Return the records at places of the log, of the file of the first one."""
         base = max(base for base in self._log_bases if base <= places[0])
         data = self._files.mapped(f"commitlog/{base:020d}")
         if data is None:

@@ -1,4 +1,4 @@
-"""Which queues a source reads, and at which offsets reading them begins and ends. Asks brokers; reads no messages."""
+"""Queues that a source reads, with their first and last offsets. Asks brokers; reads no messages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EARLIEST, LATEST = -2, -1
 SYSTEM_TOPICS = re.compile(
     r"(?i)(rmq_sys_.*|.*_reply_topic|schedule_topic_xxxx|tbw102|self_test_topic|benchmarktest|offset_moved_event|trans_check_max_time_topic|%.*)"
 )
-"""Topics of the protocol itself, retries and dead letters. A ``topicPattern`` matches them only if it is like the name of one."""
+"""Topics of the protocol, retries and dead letters. A ``topicPattern`` matches them only if it looks like the name of one."""
 
 
 def topic_names(options: SourceOptions, client: Ranges) -> list[str]:
@@ -36,7 +36,7 @@ def topic_names(options: SourceOptions, client: Ranges) -> list[str]:
 
 
 def is_wanted(options: SourceOptions, queue: MessageQueue) -> bool:
-    """Whether the options name a queue, be it there or not."""
+    """Return whether the options name a queue, existing or not."""
     if options.assign is not None:
         return queue.queue_id in options.assign.get(queue.topic, {}).get(queue.broker_name, ())
     return bool(re.fullmatch(options.topic_pattern, queue.topic)) if options.topic_pattern else queue.topic in options.topic
@@ -54,9 +54,9 @@ def available_bounds(
     partial: bool | None = None,
     absent: Callable[[str, Sequence[str]], object] = warn_of_absent,
 ) -> dict[MessageQueue, tuple[int, int]]:
-    """Return the first offset of every queue that is read, and the one behind its last; one request a broker and topic.
+    """Return the bounds of every queue that is read: its first offset, and the one behind its last; one request a broker and topic.
 
-    ``partial``: brokers that left are left out, and ``absent`` is told; by default so with ``failOnDataLoss=false``.
+    ``partial`` leaves out brokers that left and calls ``absent``; the default is ``failOnDataLoss=false``.
 
     Raises:
         BrokersAbsent: brokers left with queues of a topic, and did not come back within the option ``retries``.
@@ -100,7 +100,7 @@ def _assigned(assign: Mapping[str, Mapping[str, Sequence[int]]], bounds: Bounds)
 
 
 def unread_behind(client: Ranges, known: Mapping[MessageQueue, int], bounds: Bounds) -> list[str]:
-    """Return what may lie behind known offsets in queues that are not there: their broker is away, or they are read no more."""
+    """Return missing queues that may have messages behind known offsets: their broker is away, or they are not read any more."""
     there, lines = places(bounds), dict[str, None]()
     for queue in sorted(known.keys() - bounds.keys()):
         topic, broker, number = queue.topic, queue.broker_name, queue.queue_id
@@ -112,23 +112,24 @@ def unread_behind(client: Ranges, known: Mapping[MessageQueue, int], bounds: Bou
 
 
 def creation_times(client: Ranges, queues: Iterable[MessageQueue]) -> dict[tuple[str, str], int]:
-    """Return when the topics of queues were created, by topic and broker, as the last `available_bounds` learned it.
+    """Return the creation times of the topics of queues, by topic and broker, as of the last `available_bounds`.
 
-    Only Halfmoon's brokers report it.
+    Only Halfmoon's brokers report them.
     """
     topics = {queue.topic for queue in queues}
     return {(topic, broker): ms for topic in topics for broker, ms in client.births(topic).items()}
 
 
 def start_offsets(options: SourceOptions, client: Ranges, bounds: Bounds, default: str) -> Offsets:
-    """Return where the reading of each queue begins; ``default`` is what no option means, ``earliest`` or ``latest``.
+    """Return the first offset to read of each queue. ``default``, ``earliest`` or ``latest``, applies where no option is given.
 
-    A queue of which the group has no progress begins where the default says; but while its first message is there and not yet
+    A queue without progress of the group begins at the default; but while its first message is there and not yet
     paged out, brokers answer 0 for such a group (ConsumerManageProcessor.queryConsumerOffset, RocketMQ 4.9.8).
 
     Raises:
-        UsageError: the offsets don't name exactly the queues that are there, lie outside of what is there (with
-            ``failOnDataLoss``), or a queue has no message as late as the starting time.
+        UsageError: the offsets do not name exactly the existing queues, are out of bounds (with ``failOnDataLoss``), or a queue has
+        no
+            message as late as the starting time.
     """
     if options.starting_timestamp is not None:
         return _since(options, client, bounds, options.starting_timestamp)
@@ -147,7 +148,7 @@ def start_offsets(options: SourceOptions, client: Ranges, bounds: Bounds, defaul
 
 
 def end_offsets(options: SourceOptions, client: Ranges, bounds: Bounds) -> Offsets:
-    """Return where a batch ends, by queue. Raises UsageError as `start_offsets`."""
+    """Return the end of a batch, by queue. Raises UsageError as `start_offsets`."""
     if options.ending_timestamp is not None:
         return offsets_at(client, bounds, options.ending_timestamp)
     if isinstance(options.ending_offsets, str):
@@ -202,7 +203,7 @@ def _given(offsets: QueueOffsets, bounds: Bounds, option: str) -> Offsets:
 
 def _check_exist(queues: Iterable[MessageQueue], bounds: Bounds, option: str) -> None:
     if absent := set(queues) - bounds.keys():
-        raise UsageError(f"{option} names queues that are not there: {_shown(absent)}; there are {_shown(bounds)}")
+        raise UsageError(f"{option} names queues that do not exist: {_shown(absent)}; there are {_shown(bounds)}")
 
 
 def _shown(queues: Iterable[MessageQueue]) -> str:

@@ -1,6 +1,6 @@
-"""The options of the source as one table: name, parser, default and reason. Checks and the page of docs follow from it.
+"""Options of the source as one table: name, parser, default and description. Checks and the page of docs follow from it.
 
-Raises `UsageError` for an unknown option and names the nearest right one, but never the value: it may be a secret. For an option of
+An unknown option raises `UsageError`, which names the nearest right one, but never the value: it may be a secret. For an option of
 Spark's Kafka source the error names ours.
 """
 
@@ -35,7 +35,7 @@ KAFKA_NAMES = {
     "kafka.compression.type": "compression",
     "kafka.max.request.size": "messageBytes",
 }
-"""Names of Spark's Kafka source and sink, in small letters, and what they are here."""
+"""Names of Spark's Kafka source and sink, in small letters, and our equivalents."""
 
 
 def option(
@@ -47,16 +47,16 @@ def option(
     alias: str = "",
     secret: bool = False,
 ) -> Any:
-    """Declare an option: its parser, and what it does, in Markdown. ``only``: ``batch`` or ``stream``; no default: required.
+    """Declare an option: parser and description (Markdown). ``only`` is ``batch`` or ``stream``; without a default it is required.
 
-    A ``secret`` one is shown in no text.
+    A ``secret`` one appears in no text.
     """
     return field(default=default, repr=not secret, metadata={"parse": parse, "why": why, "only": only, "alias": alias})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Signing:
-    """The options that say who signs requests and how connections are encrypted, of sources and sinks."""
+    """Options of signing and encryption, of sources and sinks."""
 
     access_key: str = option(
         "",
@@ -88,7 +88,9 @@ class Signing:
         "", parse=str, secret=True, why="The password of an encrypted key. No plan, log or checkpoint shows it."
     )
     tls_verify: bool | None = option(
-        None, parse=option_parsing.flag, why="`false`: take any certificate of any host. Whoever sits between reads along."
+        None,
+        parse=option_parsing.flag,
+        why="`false`: accept any certificate of any host. Insecure: allows man-in-the-middle attacks.",
     )
     tls_server_name: str = option(
         "", parse=option_parsing.text, why="The name in every server's certificate, in place of its address."
@@ -96,24 +98,29 @@ class Signing:
 
     @property
     def signing(self) -> dict[str, Any]:
-        """The settings of a client that they stand for."""
+        """The settings of a client for these options."""
         return {field.name: getattr(self, field.name) for field in fields(Signing)}
 
     def with_environment(self) -> Self:
-        """Return these options with the account and the encryption that this process's environment names, where none are given.
+        """Return these options with account and encryption from this process's environment, where none are given.
 
-        The driver does so, for its workers' environment is another. Raises SettingError.
+        The driver does this, because its workers have another environment. Raises SettingError.
         """
         return replace(self, **from_environment(self.signing))
 
 
-class OfClient(Signing):
-    """What a source and a sink tell their clients alike."""
+@dataclass(frozen=True, kw_only=True)
+class ClientOptions(Signing):
+    """Options that sources and sinks hand to their clients."""
 
-    endpoints: str
-    namespace: str
-    request_timeout: int
-    retries: int
+    endpoints: str = option(parse=option_parsing.text, alias="nameServer", why="Name servers: `host:port` joined by `;`.")
+    namespace: str = option("", parse=option_parsing.text, why="Prefix of topics and groups on the wire.")
+    request_timeout: int = option(30_000, parse=option_parsing.duration(100, 3_600_000), why="Longest wait for one reply.")
+    retries: int = option(
+        20,
+        parse=option_parsing.count(0, 1_000),
+        why="Further attempts, with pauses of more than a minute in total: a broker may be restarted.",
+    )
 
     @property
     def client(self) -> dict[str, Any]:
@@ -128,10 +135,9 @@ class OfClient(Signing):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SourceOptions(OfClient):
-    """The options of a source. Times are in ms, sizes in bytes; None: not given."""
+class SourceOptions(ClientOptions):
+    """Options of a source. Times are in ms, sizes in bytes; None: not given."""
 
-    endpoints: str = option(parse=option_parsing.text, alias="nameServer", why="Name servers: `host:port` joined by `;`.")
     topic: tuple[str, ...] = option(
         (), parse=option_parsing.names, why="Topics joined by `,`. Exactly one of this, `topicPattern` and `assign` is required."
     )
@@ -239,12 +245,7 @@ class SourceOptions(OfClient):
         parse=option_parsing.flag,
         why="Also read half messages and op records, as audits do, where the broker allows it (`half_messages_readable`).",
     )
-    namespace: str = option("", parse=option_parsing.text, why="Prefix of topics and groups on the wire.")
     fetch_bytes: int = option(4 << 20, parse=option_parsing.size(1 << 10, 64 << 20), why="Most bytes of one reply of a broker.")
-    request_timeout: int = option(30_000, parse=option_parsing.duration(100, 3_600_000), why="Longest wait for one reply.")
-    retries: int = option(
-        20, parse=option_parsing.count(0, 1_000), why="Further attempts, with pauses of 76 s in total: a broker may be restarted."
-    )
     read_from: str = option(
         "master",
         parse=option_parsing.place,
@@ -263,7 +264,7 @@ def parse(table: type[T], given: Mapping[str, str], use: str) -> T:
     ``use`` is ``batch`` or ``stream``, or any other word for a table without such options.
 
     Raises:
-        UsageError: an option is unknown, unfit, given under two names or missing, or not for this use.
+        UsageError: an option is unknown, wrong, given under two names, missing, or not for this use.
     """
     known = {name.lower(): option for option in fields(table) for name in names_of(option)}  # type: ignore[arg-type]
     values: dict[str, Any] = {}
@@ -291,24 +292,24 @@ def _value(option: Field[Any], text: str) -> Any:
 
 
 def nearest(name: str, table: Any) -> str:
-    """Return half a sentence that names the option nearest to a name, or where to find them all."""
+    """Return the end of a sentence that names the option nearest to a name, or all options."""
     if ours := KAFKA_NAMES.get(name.lower()):
         return f"Kafka's {name} is {ours}"
     if name.lower().startswith("kafka."):
-        return f"nothing here is like Kafka's {name}"
+        return f"there is no equivalent of Kafka's {name}"
     names = {name.lower(): name for option in fields(table) for name in names_of(option)}
     near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)
     return f"did you mean {names[near[0]]}?" if near else f"there are {', '.join(sorted(names.values()))}"
 
 
 def public(name: str) -> str:
-    """Return an option's name as users write it: ``fetch_bytes`` is ``fetchBytes``."""
+    """Return an option's public name: ``fetchBytes`` for ``fetch_bytes``."""
     first, *rest = name.split("_")
     return first + "".join(word.capitalize() for word in rest)
 
 
 def names_of(option: Field[Any]) -> list[str]:
-    """Return the names that users may give an option by."""
+    """Return the public names of an option."""
     return [public(option.name), *([option.metadata["alias"]] if option.metadata["alias"] else [])]
 
 
@@ -316,14 +317,14 @@ def source_options(given: Mapping[str, str], use: str) -> SourceOptions:
     """Return the options of a source, checked one by one and against each other; ``use`` is ``batch`` or ``stream``.
 
     Raises:
-        UsageError: something does not fit; the text says what to do.
+        UsageError: an option is wrong; the text says what to do.
     """
     options = parse(SourceOptions, given, use).with_environment()
     split_addresses(options.endpoints)
     _check_topics(options)
     _check_offsets(options, use)
     if options.tags != "*" and options.sql_filter:
-        raise UsageError("tags and sqlFilter exclude each other; an SQL expression may speak of TAGS")
+        raise UsageError("tags and sqlFilter exclude each other; an SQL expression may use TAGS")
     if options.max_partitions and options.min_partitions > options.max_partitions:
         raise UsageError(f"minPartitions={options.min_partitions} is more than maxPartitions={options.max_partitions}")
     return options
@@ -332,7 +333,7 @@ def source_options(given: Mapping[str, str], use: str) -> SourceOptions:
 def _check_topics(options: SourceOptions) -> None:
     given = [public(name) for name in ("topic", "topic_pattern", "assign") if getattr(options, name)]
     if len(given) != 1:
-        raise UsageError(f"exactly one of topic, topicPattern and assign says what is read; {' and '.join(given) or 'none'} given")
+        raise UsageError(f"give exactly one of topic, topicPattern and assign; {' and '.join(given) or 'none'} given")
 
 
 def _check_offsets(options: SourceOptions, use: str) -> None:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from heapq import heapify, heapreplace
 from itertools import accumulate, pairwise
+
+import msgspec
+from msgspec.structs import replace
 
 from halfmoon.errors import UsageError
 from halfmoon.model import MessageQueue
@@ -21,9 +23,8 @@ RANGES_MAX = 100_000
 """More than this are a mistake, and would fill the driver's memory."""
 
 
-@dataclass(frozen=True, order=True)
-class Range:
-    """Messages of one queue with offsets of [begin, end). ``born``: when its topic was created there, in ms; 0: nobody says."""
+class Range(msgspec.Struct, frozen=True, order=True):
+    """Offsets [begin, end) of one queue. ``born`` is the creation time of its topic there, in ms; 0: unknown."""
 
     topic: str
     broker: str
@@ -39,7 +40,7 @@ class Range:
 
     @property
     def count(self) -> int:
-        """How many offsets it has."""
+        """Number of offsets."""
         return self.end - self.begin
 
     def __str__(self) -> str:

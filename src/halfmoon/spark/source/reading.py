@@ -1,4 +1,4 @@
-"""Ranges to rows: what a worker does. A pure function of a partition, so that Spark may run it again anywhere, at any time."""
+"""Reading of ranges as rows by workers: a pure function of a partition, which Spark may run again anywhere, at any time."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import InputPartition
 
 from halfmoon import sql92
-from halfmoon.client.ranges import Ranges, Selection, ranges
+from halfmoon.client.ranges import Ranges, Selection
 from halfmoon.errors import NetworkError, NoPermission, NoRoute, TopicNotFound, UsageError
+from halfmoon.spark.clients import client_of
 from halfmoon.spark.gc_freeze import freeze_imports
-from halfmoon.spark.source.files import Files, Missing
+from halfmoon.spark.source.files import Missing, StoreFiles
 from halfmoon.spark.source.options import SourceOptions
 from halfmoon.spark.source.partitions import ONE_PER_QUEUE, Range
 from halfmoon.spark.source.rows import batch_of, schema_of
@@ -33,11 +34,11 @@ RANGE_SCHEMA = pa.schema(
         ("topicBirthMs", pa.int64()),
     ]
 )
-"""Rows of ``emit=ranges``: one for each range that a partition has, as `Range` has them."""
+"""Columns of ``emit=ranges``, which has one row for each `Range`."""
 
 
 class RangesPartition(InputPartition):
-    """What one task reads."""
+    """Ranges that one task reads."""
 
     def __init__(self, ranges: Sequence[Range]) -> None:
         super().__init__(None)
@@ -49,66 +50,58 @@ class RangesPartition(InputPartition):
 
 @dataclass(frozen=True)
 class Scan:
-    """Which columns and rows are read: Arrow's schema, which values of ``tags``, ``keys`` or ``msgId`` pass, SQL92."""
+    """Columns and rows to read: Arrow's schema, the values of ``tags``, ``keys`` or ``msgId`` that pass, SQL92."""
 
     schema: pa.Schema
     allowed: dict[str, frozenset[str]] = field(default_factory=dict)
     sql: str = ""
 
     def columns(self) -> list[str]:
-        """Return the columns to decode: those of the schema, and behind them what only the filters look at."""
+        """Return the columns to decode: those of the schema, then those that only the filters need."""
         extra = [*self.allowed, *(["properties"] if self.sql else [])]
         return [*self.schema.names, *(name for name in extra if name not in self.schema.names)]
 
     def selection(self) -> Selection | None:
-        """Return the filter that brokers apply, so that they send less; None: none. Rows are filtered again after that."""
+        """Return the filter for brokers, so that they send less; None: none. Rows are filtered again after that."""
         if tags := self.allowed.get("tags"):
             return Selection("||".join(sorted(tags)))
         return Selection(self.sql, "SQL92") if self.sql else None
 
 
-def client_of(options: SourceOptions) -> Ranges:
-    """Return this process's client for these options; made at its first call, and kept."""
-    return ranges(**options.client, half_messages=options.half_messages)
-
-
 def check_reachable(options: SourceOptions) -> None:
-    """Raise soon where no name server answers, before a query is planned: a wrong address is more likely than a long outage.
+    """Raise NoNameServerAnswers soon, before a query is planned: a wrong address is more likely than a long outage.
 
-    Raises NoNameServerAnswers. Where one answers, everything later is as patient as the option ``retries`` says.
+    Where a name server answers, all later requests are as patient as the option ``retries`` says.
     """
-    probe = ranges(
-        nameserver=options.endpoints,
-        namespace=options.namespace,
-        **options.signing,
-        request_timeout_ms=min(options.request_timeout, FIRST_TIMEOUT_MS),
-        retries_max=min(options.retries, FIRST_RETRIES),
-    )
+    patience = {
+        "request_timeout_ms": min(options.request_timeout, FIRST_TIMEOUT_MS),
+        "retries_max": min(options.retries, FIRST_RETRIES),
+    }
     try:
-        probe.topics()
+        client_of(options, **patience).topics()
     except NetworkError as exc:
         exc.add_note("nothing was read: is the option endpoints right, and is the name server up?")
         raise
 
 
 FIRST_RETRIES, FIRST_TIMEOUT_MS = 4, 3_000
-"""How patiently a batch read asks name servers first: 1.5 s of pauses where a connection is refused."""
+"""Patience of the first request to name servers: 1.5 s of pauses where a connection is refused."""
 
-_files: dict[tuple[int, str], Files] = {}
+_files: dict[tuple[int, str], StoreFiles] = {}
 
 
-def record_reader(options: SourceOptions) -> Ranges | Files:
-    """Return what reads records: from the brokers, or from the files of one, which this process keeps mapped."""
+def record_reader(options: SourceOptions) -> Ranges | StoreFiles:
+    """Return the reader of records: from the brokers, or from the files of one, which this process keeps mapped."""
     client = client_of(options)
     if options.read_from == "master":
         return client
-    return _files.setdefault((id(client), options.read_from), Files(client, options.read_from.removeprefix("files:")))
+    return _files.setdefault((id(client), options.read_from), StoreFiles(client, options.read_from.removeprefix("files:")))
 
 
 def cores() -> int:
-    """Return how many tasks run side by side, as `halfmoon.spark.session` set it for Spark on this machine; or `ONE_PER_QUEUE`.
+    """Return the number of parallel tasks, as `halfmoon.spark.session` set it for Spark on this machine; or `ONE_PER_QUEUE`.
 
-    The process that plans may be anywhere, started by another Spark (``spark-submit``): its cores say nothing of the cluster's.
+    The planning process may run anywhere (``spark-submit``), so its own cores are not those of the cluster.
     """
     count = os.environ.get("PYSPARK_HALFMOON_CORES", "")
     return int(count) if count.isdigit() and int(count) > 0 else ONE_PER_QUEUE
@@ -144,31 +137,31 @@ def rows(options: SourceOptions, scan: Scan, ranges: Sequence[Range]) -> Iterato
 
 @contextmanager
 def _advice(span: Range, retries: int) -> Iterator[None]:
-    """Add what to do to the errors of reading a range."""
+    """Add advice to the errors of reading a range."""
     try:
         yield
     except TopicNotFound as exc:
         raise UsageError(
             f"topic {span.topic} is not there any more, and {span} is still to be read: is it deleted? Created again, "
-            "failOnDataLoss=false goes on with what is in it then; or start over with another checkpoint location"
+            "failOnDataLoss=false continues with the new topic; or start over with another checkpoint location"
         ) from exc
     except NoPermission as exc:
-        exc.add_note(f"{span} may not be read, and nothing is lost by that: let the topic be read (--perm 6), and its broker")
+        exc.add_note(f"{span} may not be read; nothing is lost. Make the topic (--perm 6) and its broker readable")
         raise
     except (NetworkError, NoRoute) as exc:
         exc.add_note(
-            f"{span} could not be read, and nothing is lost by that: are name server and brokers up? Started again, a stream "
-            f"goes on where it stands. Now a task fails after {retries} retries; the option retries has it wait longer"
+            f"{span} could not be read; nothing is lost: are name server and brokers up? Started again, a stream "
+            f"continues where it was. Now a task fails after {retries} retries; the option retries makes it wait longer"
         )
         raise
 
 
 def records_of(
-    reader: Ranges | Files, options: SourceOptions, span: Range, missing: Missing, selection: Selection | None = None
+    reader: Ranges | StoreFiles, options: SourceOptions, span: Range, missing: Missing, selection: Selection | None = None
 ) -> Iterator[bytes]:
-    """Yield the stored records of a range; ``missing`` is told what is gone, as all of it is with another topic of the name."""
+    """Yield the stored records of a range; ``missing`` is called for lost offsets: all of them if the topic was created again."""
     request = (span.broker, span.topic, span.queue, span.begin, span.end, options.fetch_bytes)
-    if isinstance(reader, Files):
+    if isinstance(reader, StoreFiles):
         return reader.read(*request, missing=missing)
     return reader.read(*request, missing=missing, selection=selection, born=span.born)
 
@@ -218,7 +211,7 @@ class DataLoss(Exception):
     def __init__(self, span: Range, begin: int, end: int) -> None:
         super().__init__(
             f"offsets {begin} to {end - 1} of {span} hold no message any more: they expired, the topic was created again or "
-            "lost queues, or a store was lost. failOnDataLoss=false logs and counts what is gone and goes on; keep messages longer "
-            "(fileReservedTime) where queries fall behind"
+            "lost queues, or a store was lost. failOnDataLoss=false logs and counts the lost messages and continues; keep messages "
+            "longer (fileReservedTime) where queries fall behind"
         )
         self.span, self.begin, self.end = span, begin, end

@@ -1,7 +1,7 @@
-"""Stored records as Arrow rows: what the source yields. Pure.
+"""Stored records as Arrow rows. Pure.
 
-`batch_of` is the only way in. The compiled twin makes columns of ordinary records where it is installed, numpy of all others;
-the general path is `halfmoon.wire.record`.
+`batch_of` is the only entry. The compiled twin makes the columns of ordinary records where it is installed, numpy those of all
+others; the general path is `halfmoon.wire.record`.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ SCHEMA = pa.schema(
         ("body", pa.binary()),
     ]
 )
-"""The source's columns. ``sysFlag`` is as stored without the bit of compressed bodies, for ``body`` never is."""
+"""Columns of the source. ``sysFlag`` is as stored, without the bit of compressed bodies: ``body`` is never compressed."""
 
 COLUMNS: tuple[str, ...] = tuple(SCHEMA.names)
 
 MS_MIN, MS_MAX = -62_135_596_800_000, 253_402_300_799_999
-"""Years 1 to 9999. A producer's clock may say anything; what lies beyond is shown as the nearest that Spark can show."""
+"""Years 1 to 9999. A producer's clock may have any value; others are shown as the nearest that Spark can show."""
 
 INFLATED_BYTES_MAX = 1024 * 1024 * 1024
 """Bodies of one batch of rows after decompression. An Arrow binary column ends at 2 GiB."""
@@ -93,7 +93,7 @@ def batch_of(
         stored = records(raw, begin, end)
         if verify and len(bad := bad_bodies(raw, stored)):
             raise BadMessage(f"{_place(stored, int(bad[0]))}: the body's CRC differs")
-        chunk = _Chunk(raw, stored, broker)
+        chunk = _RecordChunk(raw, stored, broker)
         arrays = [_MAKERS[name](chunk) for name in columns]
     except BadMessage as exc:
         raise BadMessage(f"broker {broker}: {exc}") from None
@@ -103,7 +103,7 @@ def batch_of(
 def _batch_from(
     count: int, buffer: bytes, columns: Sequence[Sequence[tuple[int, int] | None]], broker: str, schema: pa.Schema
 ) -> pa.RecordBatch:  # fmt: skip
-    """Return what `row_columns` made as rows; nothing is copied."""
+    """Return the columns of `row_columns` as rows; nothing is copied."""
     data, others = pa.py_buffer(buffer), iter(columns)
     brokers = pa.repeat(pa.scalar(broker, pa.string()), count)
     arrays = []
@@ -127,8 +127,8 @@ def _array_from(kind: pa.DataType, count: int, buffers: list[Any]) -> pa.Array:
     )
 
 
-class _Chunk:
-    """Records of one buffer and what several columns of them share."""
+class _RecordChunk:
+    """Records of one buffer, and the parts that several columns share."""
 
     def __init__(self, raw: bytes, stored: Records, broker: str) -> None:
         self.raw, self.stored, self.broker = raw, stored, broker
@@ -168,31 +168,31 @@ class _Chunk:
 # ---------------------------------------------------------------- columns
 
 
-def _integers(field: str) -> Callable[[_Chunk], pa.Array]:
-    def column(chunk: _Chunk) -> pa.Array:
+def _integers(field: str) -> Callable[[_RecordChunk], pa.Array]:
+    def column(chunk: _RecordChunk) -> pa.Array:
         values = chunk.stored.head[field]
         return pa.array(values.astype(values.dtype.newbyteorder("=")))
 
     return column
 
 
-def _time(field: str) -> Callable[[_Chunk], pa.Array]:
-    def column(chunk: _Chunk) -> pa.Array:
+def _time(field: str) -> Callable[[_RecordChunk], pa.Array]:
+    def column(chunk: _RecordChunk) -> pa.Array:
         ms = np.clip(chunk.stored.head[field].astype(np.int64), MS_MIN, MS_MAX)
         return pa.array(ms * 1000).cast(_TIME)
 
     return column
 
 
-def _topic(chunk: _Chunk) -> pa.Array:
+def _topic(chunk: _RecordChunk) -> pa.Array:
     return _as_text(chunk.section(2))
 
 
-def _broker(chunk: _Chunk) -> pa.Array:
+def _broker(chunk: _RecordChunk) -> pa.Array:
     return pa.repeat(pa.scalar(chunk.broker, pa.string()), chunk.count)
 
 
-def _born_host(chunk: _Chunk) -> pa.Array:
+def _born_host(chunk: _RecordChunk) -> pa.Array:
     packed = chunk.stored.head["born_host"].astype(np.uint64)
     if chunk.count and (packed == packed[0]).all():
         hosts = pa.repeat(host_text(packed[0].item().to_bytes(8, "big")), chunk.count)
@@ -203,16 +203,16 @@ def _born_host(chunk: _Chunk) -> pa.Array:
     return _replaced(hosts, {i: host_text(born) for i, (born, _) in chunk.stored.hosts.items()})
 
 
-def _sys_flag(chunk: _Chunk) -> pa.Array:
+def _sys_flag(chunk: _RecordChunk) -> pa.Array:
     return pa.array(chunk.stored.head["sys_flag"].astype(np.int32) & ~np.int32(COMPRESSED))
 
 
-def _msg_id(chunk: _Chunk) -> pa.Array:
+def _msg_id(chunk: _RecordChunk) -> pa.Array:
     given = chunk.value(b"UNIQ_KEY")
     return given if not given.null_count else pc.coalesce(given, _offset_ids(chunk))
 
 
-def _offset_ids(chunk: _Chunk) -> pa.Array:
+def _offset_ids(chunk: _RecordChunk) -> pa.Array:
     """Return the broker's id of each record: store host and physical offset in hex digits."""
     head, hosts = chunk.stored.head, chunk.stored.hosts
     places = np.empty((chunk.count, 2), ">u8")
@@ -226,7 +226,7 @@ def _offset_ids(chunk: _Chunk) -> pa.Array:
     return _replaced(ids, wide)
 
 
-def _body(chunk: _Chunk) -> pa.Array:
+def _body(chunk: _RecordChunk) -> pa.Array:
     bodies, flags = chunk.section(0), chunk.stored.head["sys_flag"]
     inflated: dict[int, bytes] = {}
     left = INFLATED_BYTES_MAX - len(chunk.raw)
@@ -241,7 +241,7 @@ def _body(chunk: _Chunk) -> pa.Array:
     return _replaced(bodies, inflated)
 
 
-def _properties(chunk: _Chunk) -> pa.Array:
+def _properties(chunk: _RecordChunk) -> pa.Array:
     """Return all properties of each record as a map; a record with irregular pairs is decoded alone, by the general path."""
     pairs = chunk.pairs
     split = _first_separators(pairs)
@@ -295,7 +295,7 @@ def _is_text(data: bytes) -> bool:
     return True
 
 
-_MAKERS: dict[str, Callable[[_Chunk], pa.Array]] = {
+_MAKERS: dict[str, Callable[[_RecordChunk], pa.Array]] = {
     "topic": _topic,
     "brokerName": _broker,
     "queueId": _integers("queue_id"),

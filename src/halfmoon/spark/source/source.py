@@ -1,4 +1,4 @@
-"""The data source ``halfmoon``: what ``spark.read.format("halfmoon")`` and ``readStream`` find. The batch reader is here.
+"""Data source ``halfmoon`` of ``spark.read.format("halfmoon")`` and ``readStream``, and its batch reader.
 
 Follows the data source API of PySpark 4.2 and 4.3. `halfmoon.spark.source.stream` reads streams.
 """
@@ -15,17 +15,18 @@ from pyspark.sql.types import StructType
 from halfmoon import sql92
 from halfmoon.errors import UsageError
 from halfmoon.model import subscription
+from halfmoon.spark.clients import client_of
 from halfmoon.spark.sink.sink import BatchWriter, StreamWriter, batch_writer, stream_writer
 from halfmoon.spark.source.offsets import available_bounds, creation_times, end_offsets, start_offsets
 from halfmoon.spark.source.options import SourceOptions, source_options
 from halfmoon.spark.source.partitions import Range, Sizes, plan_partitions
-from halfmoon.spark.source.reading import RANGE_SCHEMA, RangesPartition, Scan, check_reachable, client_of, cores, rows
+from halfmoon.spark.source.reading import RANGE_SCHEMA, RangesPartition, Scan, check_reachable, cores, rows
 from halfmoon.spark.source.rows import COLUMNS, schema_of
 from halfmoon.spark.source.stream import StreamReader
 
 
 class HalfmoonSource(DataSource):
-    """Topics as tables and tables as topics. `halfmoon.spark.source.options` and `halfmoon.spark.sink.options` have the options."""
+    """Data source of topics, to read and to write. See `halfmoon.spark.source.options` and `halfmoon.spark.sink.options`."""
 
     @classmethod
     def name(cls) -> str:
@@ -36,7 +37,7 @@ class HalfmoonSource(DataSource):
         return f"{type(self).__name__}()"  # the options may hold secrets
 
     def schema(self) -> StructType:
-        """Return the columns that the options ask for."""
+        """Return the columns for the options."""
         return from_arrow_schema(arrow_schema(_any_use(self.options)))
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -59,7 +60,7 @@ class HalfmoonSource(DataSource):
 
 
 class RocketmqSource(HalfmoonSource):
-    """The same under the name ``rocketmq``; `halfmoon.spark.register` makes it known to a session."""
+    """Data source with the name ``rocketmq``, which `halfmoon.spark.register` adds to a session."""
 
     @classmethod
     def name(cls) -> str:
@@ -68,7 +69,7 @@ class RocketmqSource(HalfmoonSource):
 
 
 def _any_use(given: Mapping[str, str]) -> SourceOptions:
-    """Return the options when it is not known yet whether they are for a batch or a stream."""
+    """Return the options of a batch or a stream, where it is not known yet which of them it is."""
     try:
         return source_options(given, "batch")
     except UsageError as batch:
@@ -80,7 +81,7 @@ def _any_use(given: Mapping[str, str]) -> SourceOptions:
 
 
 def arrow_schema(options: SourceOptions) -> pa.Schema:
-    """Return the columns that the options ask for: all but ``properties``, or those of ``columns`` in their order."""
+    """Return the columns for the options: all but ``properties``, or those of ``columns`` in their order."""
     if options.emit == "ranges":
         return RANGE_SCHEMA
     if options.columns:
@@ -89,7 +90,7 @@ def arrow_schema(options: SourceOptions) -> pa.Schema:
 
 
 def scan_of(options: SourceOptions, schema: StructType) -> Scan:
-    """Return what is read for a schema that the user or the options gave. Raises UsageError where its types are not ours."""
+    """Return the scan for a schema of the user or the options. Raises UsageError for other types than the source's."""
     given = to_arrow_schema(schema, timezone="UTC")
     supported = RANGE_SCHEMA if options.emit == "ranges" else schema_of(given.names)
     if options.emit == "ranges" and given.names != supported.names:
@@ -105,10 +106,10 @@ def scan_of(options: SourceOptions, schema: StructType) -> Scan:
 
 
 class BatchReader(DataSourceReader):
-    """Reads what is there when the query is planned.
+    """Reader of the messages that exist when the query is planned.
 
-    Takes no filters of the query (``pushFilters``): Spark keeps one reader a frame, so that of two scans of a frame in one query
-    both would read for the filters that came last. Tags, SQL92, offsets and times are options, which hold for all of a frame.
+    Takes no filters of the query (``pushFilters``): Spark keeps one reader a frame, so two scans of a frame in one query would both
+    use the last filters. Tags, SQL92, offsets and times are options, which hold for all of a frame.
     """
 
     def __init__(self, options: SourceOptions, scan: Scan) -> None:
@@ -134,7 +135,7 @@ class BatchReader(DataSourceReader):
         return [RangesPartition(share) for share in shares]
 
     def _sizes(self, ranges: list[Range]) -> Sizes | None:
-        """Ask how many bytes the ranges hold; None where the plan does not depend on it."""
+        """Ask for the bytes of the ranges; None where the plan does not depend on them."""
         options = self._options
         partitions_max = max(options.max_partitions or cores(), options.min_partitions)
         if options.max_records_per_partition or partitions_max < 2 or (len(ranges) < 2 and options.min_partitions < 2):

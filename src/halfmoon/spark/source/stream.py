@@ -1,7 +1,7 @@
-"""The stream reader: offsets for the checkpoint, how far each batch goes, and what happens when brokers do not answer.
+"""Stream reader: offsets for the checkpoint, ends of batches, and outages of brokers.
 
-`spark.source.checkpoint` decides; this asks the brokers, and waits. One object lives in a process of the driver and plans; copies
-of it in the workers read, and share nothing with it.
+`spark.source.checkpoint` decides; this asks the brokers, and waits. One object plans in a process of the driver; its copies in the
+workers read, and share nothing with it.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from pyspark.sql.streaming.datasource import (
 
 from halfmoon.errors import HalfmoonError, NetworkError, NoRoute, UsageError
 from halfmoon.model import MessageQueue
+from halfmoon.spark.clients import client_of
 from halfmoon.spark.source.checkpoint import (
     Bounds,
     Loss,
@@ -40,39 +41,39 @@ from halfmoon.spark.source.checkpoint import (
 from halfmoon.spark.source.offsets import available_bounds, creation_times, is_wanted, offsets_at, start_offsets
 from halfmoon.spark.source.options import SourceOptions
 from halfmoon.spark.source.partitions import plan_partitions
-from halfmoon.spark.source.reading import RangesPartition, Scan, client_of, cores, rows
+from halfmoon.spark.source.reading import RangesPartition, Scan, cores, rows
 from halfmoon.spark.source.record_columns import records
 
 log = logging.getLogger("halfmoon.spark")
 
 OUTAGE_S = 150.0
-"""How long a stream waits for a route that is gone or for brokers that do not answer; then the query fails."""
+"""Time that a stream waits for a lost route or for brokers that do not answer; then the query fails."""
 
 SKEW_MS = 60_000
-"""How far before the start of a stream from ``latest`` messages of brokers that come in later are read: clocks differ."""
+"""Time before the start of a stream from ``latest`` from which messages of later brokers are read: clocks differ."""
 
 IDLE_S, IDLE_STEP_S = 0.15, 0.015
-"""How long and how often brokers are asked again inside one call with nothing new: cheaper than a trigger of Spark's."""
+"""Time and interval of repeated requests inside one call without new messages: cheaper than a trigger of Spark's."""
 
 PAUSE_S = 0.25
-"""Pause after a request that nobody answered."""
+"""Pause after a request without an answer."""
 
 SAMPLE_COUNT, SAMPLE_S = 32, 60.0
-"""Messages of a sample of sizes, and how long it is used."""
+"""Messages of a sample of sizes, and the time that it is used."""
 
 MESSAGE_BYTES_MAX = 4 << 20
 
 TOLD_MAX = 1_000
-"""Warnings that are remembered, so that each is given once."""
+"""Warnings that are remembered, so that each is logged once."""
 
 TASK_MESSAGES = 1_000
-"""Fewer messages than this get no task of their own: it costs tens of ms, more than reading them beside others does."""
+"""Messages that justify a task of their own, which costs tens of ms."""
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans and reads the batches of a stream. See `halfmoon.spark.source.checkpoint` for what the offsets say.
+    """Reader of the batches of a stream. See `halfmoon.spark.source.checkpoint` for the offsets.
 
-    ``now`` and ``sleep`` are in seconds; tests give others than the system's.
+    ``now`` and ``sleep`` are in seconds; tests give their own.
     """
 
     def __init__(
@@ -90,9 +91,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._too_few_since: float | None = None
         self._silent_since: float | None = None
         self._away: dict[tuple[str, str], float] = {}
-        """Brokers of topics that the offsets name and that are not there, and since when."""
+        """Brokers of topics that the offsets name and that are away, and since when."""
         self._unread: dict[MessageQueue, int] = {}
-        """Queues that are not read any more, and how many unread messages of them were told."""
+        """Queues that are not read any more, and the number of their unread messages in the last warning."""
         self._told: set[tuple[str, float]] = set()
         self._sizes: dict[str, tuple[float, float]] = {}
 
@@ -109,20 +110,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return "latest" if self._options.starting_offsets is None else "offsets"
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return the limit of a batch by messages; that by bytes is minded in `latestOffset`."""
+        """Return the limit of a batch by messages; `latestOffset` applies that by bytes."""
         return ReadMaxRows(self._options.max_offsets_per_trigger)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Fix where the query ends."""
+        """Fix the end of the query."""
         self._target = available_bounds(self._options, client_of(self._options), absent=self._tell_absent)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Return where the next batch ends; ``start`` itself, to the letter, when there is none.
+        """Return the end of the next batch; ``start`` itself, unchanged, when there is none.
 
         Raises:
-            UsageError: messages are gone, or their broker is for `OUTAGE_S` (with ``failOnDataLoss``), or the options do not fit
-                what is there.
-            HalfmoonError: no broker or name server has answered for `OUTAGE_S`.
+            UsageError: messages are gone, or their broker was away for `OUTAGE_S` (with ``failOnDataLoss``), or the options do not
+            fit the
+                queues.
+            HalfmoonError: no broker or name server answered for `OUTAGE_S`.
         """
         at = position_from_json(start)
         if at is None:
@@ -134,7 +136,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             end = None if bounds is None else self._next(self._without_recreated(at), bounds, limit)
             if end is not None:
                 return end.to_json()
-            if self._target is not None:  # nothing new ends the query: not while somebody may have more
+            if self._target is not None:  # nothing new ends the query, but not while a broker may have more
                 if bounds is not None and not (self._away and self._options.fail_on_data_loss):
                     return start
                 self._sleep(PAUSE_S)
@@ -144,7 +146,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._sleep(IDLE_STEP_S)
 
     def _first(self, limit: ReadLimit) -> Position:
-        """Return the end of the first batch. It says where every queue begins, so that running it again reads the same."""
+        """Return the end of the first batch. It has the beginning of every queue, so that running it again reads the same."""
         client, since = client_of(self._options), self._options.starting_timestamp
         if since is None and self._options.starting_offsets in (None, "latest"):
             since = time.time_ns() // 1_000_000 - SKEW_MS
@@ -191,7 +193,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {queue: offset for queue, offset in at.ends.items() if (queue.topic, queue.broker_name) not in recreated}
 
     def _waits_for_more(self, count: int) -> bool:
-        """Whether there are too few messages, and the time to wait for more is not over."""
+        """Return whether there are too few messages and more are still to be waited for."""
         options = self._options
         if self._target is not None or not 0 < count < options.min_offsets_per_trigger:
             self._too_few_since = None
@@ -205,12 +207,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return False
 
     def _report_losses(self, lost: Sequence[Loss | str]) -> None:
-        """Raise because messages are gone, or log it; the query then continues at the oldest message."""
+        """Raise UsageError because messages are gone, or log it; the query then continues at the oldest message."""
         if self._options.fail_on_data_loss:
             raise UsageError(
                 f"messages are gone that this query has not read: {'; '.join(map(str, lost[:4]))}"
-                f"{f' and {len(lost) - 4} more queues' if len(lost) > 4 else ''}. failOnDataLoss=false goes on with the oldest "
-                "message that is there; or start over with another checkpoint location"
+                f"{f' and {len(lost) - 4} more queues' if len(lost) > 4 else ''}. failOnDataLoss=false continues with the oldest "
+                "message; or start over with another checkpoint location"
             )
         for loss in lost:
             log.warning("messages lost, passed over by failOnDataLoss=false: %s", loss)
@@ -243,7 +245,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._since(at, bounds)
 
     def _look_for_vanished(self, ends: Offsets, bounds: Bounds) -> None:
-        """Mind queues that were read and are not there. Their broker or topic may come back; what they hold is not forgotten.
+        """Handle queues that were read and are missing. Their broker or topic may come back; their offsets are kept.
 
         Raises:
             UsageError: a broker is away for `OUTAGE_S`, or a queue that is not read any more has unread messages (with
@@ -257,7 +259,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if (queue.topic, queue.broker_name) not in away:
                 self._check_removed(queue, ends[queue])
         for (topic, broker), since in sorted(self._away.items()):
-            self._tell(f"{topic} is not at {broker} any more: the query goes on without it, and waits for it to come back", since)
+            self._tell(f"{topic} is not at {broker} any more: the query continues without it until it is back", since)
             if now - since < OUTAGE_S and self._options.fail_on_data_loss:
                 continue
             queues = [queue for queue in gone if (queue.topic, queue.broker_name) == (topic, broker)]
@@ -270,7 +272,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
 
     def _check_removed(self, queue: MessageQueue, offset: int) -> None:
-        """Mind a queue that is not read any more; it may be written still. It is told again when it has twice as much unread."""
+        """Handle a queue that is not read any more but may be written. It is logged again when it has twice as much unread."""
         client, place = client_of(self._options), (queue.topic, queue.broker_name, queue.queue_id)
         end = client.written_end(*place)
         if end is None and queue in self._unread:
@@ -286,11 +288,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _lose(self, what: str, since: float = 0.0) -> None:
         if self._options.fail_on_data_loss:
-            raise UsageError(f"{what}. failOnDataLoss=false goes on without; or start over with another checkpoint location")
+            raise UsageError(f"{what}. failOnDataLoss=false continues without; or start over with another checkpoint location")
         self._tell(f"messages lost, passed over by failOnDataLoss=false: {what}", since)
 
     def _tell(self, text: str, since: float = 0.0) -> None:
-        """Log a warning, once; ``since``: once for each time that a broker is away."""
+        """Log a warning, once; ``since`` tells the absences of a broker apart."""
         if (text, since) not in self._told:
             self._told = {*self._told, (text, since)} if len(self._told) < TOLD_MAX else {(text, since)}
             log.warning("%s", text)
@@ -325,8 +327,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if isinstance(exc, NoRoute):
                 remedy = "is the topic deleted? Create it again, or take it out of the query's options"
             raise UsageError(
-                f"for {OUTAGE_S:.0f} s nobody could say what the topics hold: {exc}. {remedy} Started again, the query goes on "
-                "where it stands"
+                f"for {OUTAGE_S:.0f} s no server could report the queues of the topics: {exc}. {remedy} Started again, the query "
+                "continues where it was"
             ) from exc
         self._sleep(PAUSE_S)
 
@@ -371,7 +373,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # ------------------------------------------------------------ batches
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Return the ends of all queues as last seen, for the query's progress."""
+        """Return the last known ends of all queues, for the query's progress."""
         return Position(self._newest, {}).to_json() if self._newest else None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
@@ -382,7 +384,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         So after a restart with the same options and `cores` the same batch is planned the same way. By bytes it might not be:
         brokers report other sizes of the same ranges once messages have expired, or none. Planned differently, a batch that runs
         again has its rows doubled by ``idempotent``, which knows a row by its partition and its number there. ``exactly-once``
-        would not mind, for a decision names attempts; but a reader does not know which sink it feeds.
+        is not affected, because a decision names attempts; but a reader does not know its sink.
         """
         upper = position_from_json(end)
         if upper is None:
@@ -407,7 +409,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return rows(self._options, self._scan, ranges)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Do nothing: Spark says so of a batch when the next one is planned, and `latestOffset` has reported it by then."""
+        """Do nothing: Spark calls this when the next batch is planned, and `latestOffset` has reported the progress by then."""
 
     def _report(self, at: Position) -> None:
         """Report the progress to the consumer group, for tools that show lag. Never raises; it is never read back."""
