@@ -7,7 +7,7 @@ table of handlers. Never waits, never reads a clock, opens no file by itself.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from random import Random
@@ -44,6 +44,7 @@ from halfmoon.broker.send.pending_replies import refused
 from halfmoon.broker.send.reply_messages import ReplyMessages
 from halfmoon.broker.send.sends import Sends
 from halfmoon.broker.settings import BrokerSettings
+from halfmoon.broker.sorting import sort, takers
 from halfmoon.broker.transactions.transactions import Transactions
 from halfmoon.effects import CoreEffect, Op, Start, Work
 from halfmoon.errors import AccessRefused, BadHeader, BrokerError, ResponseCode, SystemBusy
@@ -53,7 +54,6 @@ from halfmoon.ports import Disk
 from halfmoon.store.settings import StoreSettings
 from halfmoon.store.store import Store
 from halfmoon.wire.command import Command, decode, encode
-from halfmoon.wire.headers.pull import PullMessage
 from halfmoon.wire.headers.topic import UpdateAndCreateTopic, UpdateAndCreateTopicList
 from halfmoon.wire.ids import pack_host
 from halfmoon.wire.peer import ANSWERED_BYTES_A_TURN, OVERLOAD, Asked, Backlog, Peer
@@ -62,7 +62,6 @@ from halfmoon.wire.table import REQUESTS, request_type
 
 log = logging.getLogger("halfmoon.broker")
 
-PULL_JSON = b'{"code":%d,' % request_type(PullMessage).code
 CREATE_TOPIC = frozenset(request_type(header).code for header in (UpdateAndCreateTopic, UpdateAndCreateTopicList))
 NOT_SUPPORTED = int(ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
 NOT_ONLINE = int(ResponseCode.CONSUMER_NOT_ONLINE)
@@ -111,7 +110,7 @@ class Broker:
         self.assignment = Assignment(context, self.registration.name_servers, self._start)
         self.administration = Administration(self.access, settings, context.pending_replies)
         self.batches = Batches(context, self.sends, self.delays, self.registration.name_servers, self._start)
-        self._handlers = self._table()
+        self._handlers, self._gathering = self._table(), takers(self.gate, self.transactions.decisions)
         self.backlog, self._dropped = Backlog(), CountedLog(log, "requests were not carried out", now)
         self._deferred: tuple[list[Asked], list[Asked]] = [], []
         """Requests of this turn, and pulls, that wait until its senders are answered."""
@@ -182,12 +181,13 @@ class Broker:
         self.pending_replies.now = now
         if self.access is not None:
             self.access.turn(now)
-        requests, pulls = self._deferred
         cut = self.peers.take(now, self._read_in_order if self.backlog.waiting or self.backlog.slow else self._read)
-        for asked in self.backlog.turn(cut) if cut or self.backlog.is_due else ():
-            _, data, frame = asked
-            is_pull = frame[0] == 0 and data.startswith(PULL_JSON, frame[1])
-            (pulls if is_pull else requests).append(asked)
+        requests, pulls = self._deferred
+        if cut or self.backlog.is_due:
+            gathered = sort(self.backlog.turn(cut), self._gathering, requests, pulls)
+            self._handle_each(gathered, partial(self._handle_frame, handlers=self._gathering), now)
+            if taken := self.transactions.decisions.taken():
+                self._completions.append(taken)
         self.gate.turn(now)
         if (completions := self.gate.reader.completions()) is not None:
             self._completions.append(completions)
@@ -449,8 +449,11 @@ class Broker:
 
         self.holds.refused(may_stay)
 
-    def _handle_frame(self, peer: Peer, data: bytes, frame: Frame, now: int, refusal: Reply | None = None) -> None:
-        """Answer a request by its handler, or with a refusal."""
+    def _handle_frame(
+        self, peer: Peer, data: bytes, frame: Frame, now: int, refusal: Reply | None = None,
+        handlers: Mapping[int, Handler] | None = None,
+    ) -> None:  # fmt: skip
+        """Answer a request by its handler, which may be one of ``handlers``, or with a refusal."""
         serialization, start, body, end = frame
         if peer.broken:
             return
@@ -480,7 +483,7 @@ class Broker:
                 request.account = self.access.bound(peer)  # whose it is for sure, for the audit
                 self.pending_replies.reply_now(request, refused(exc))
                 return
-        handler = self._handlers.get(command.code)
+        handler = (handlers or self._handlers).get(command.code) or self._handlers.get(command.code)
         if handler is None:
             self.pending_replies.reply_now(request, Reply(NOT_SUPPORTED, not_supported(command.code)))
             return
