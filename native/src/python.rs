@@ -739,14 +739,6 @@ fn stored_properties<'py>(py: Python<'py>, text: &[u8], suffix: &[u8]) -> Option
     Some((PyBytes::new(py, &out), found.code, found.wait))
 }
 
-/// Prepare the properties of an ordinary half message: `suffix` (whole pairs) comes in at the end.
-#[pyfunction]
-fn half_properties<'py>(py: Python<'py>, text: &[u8], suffix: &[u8]) -> Option<(Bound<'py, PyBytes>, i32, bool, String)> {
-    let mut out = Vec::new();
-    let found = properties::half_properties(text, suffix, &mut out)?;
-    Some((PyBytes::new(py, &out), found.code, found.wait, found.group))
-}
-
 /// Return the tag code of a queue entry: Java's hash of the tag's text, signed; 0 for no tag.
 #[pyfunction]
 fn tag_hash(py: Python<'_>, tag: &[u8]) -> PyResult<i32> {
@@ -1209,9 +1201,9 @@ mod halfmoon_native {
     #[pymodule_export]
     use super::{
         BulkFilter, Completions, HalfMessageCache, Messages, Reader, Signer, Verifier, batch_drafts, batch_items, checked_records,
-        crc32, decided_rows, done_answers, encode_batch, encode_properties, gather, half_properties, head_json, index_entries,
-        prepared_rows, pull_head, put_numbers, record_keys, record_rows, request_frame, row_columns, runs_of, send_answers,
-        split_frames, stored_properties, tag_hash, tag_matches, whole_records,
+        crc32, decided_rows, done_answers, encode_batch, encode_properties, gather, head_json, index_entries, prepared_rows,
+        pull_head, put_numbers, record_keys, record_rows, request_frame, row_columns, runs_of, send_answers, split_frames,
+        stored_properties, tag_hash, tag_matches, whole_records,
     };
 
     #[pymodule_export]

@@ -90,3 +90,9 @@ def joined(told):
     for peer, frame in told:
         found[peer] = found.get(peer, b"") + frame
     return [*found.items()]
+
+
+@pytest.fixture(scope="module")
+def compiled() -> Twin:
+    """The compiled twin, for what it alone does."""
+    return native()

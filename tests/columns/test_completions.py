@@ -67,12 +67,12 @@ def test_endings_are_sorted_by_queue_and_others_are_left(twin):
 @pytest.mark.parametrize("oneway", [False, True])
 @pytest.mark.parametrize("check", [None, False, True])
 @pytest.mark.parametrize("decision", [8, 12])
-def test_what_a_producer_decides_is_read(twin, serialization, oneway, check, decision):
+def test_what_a_producer_decides_is_read(compiled, serialization, oneway, check, decision):
     header = EndTransaction(
         producer_group="g", tran_state_table_offset=2**40, commit_log_offset=2**50, commit_or_rollback=decision, msg_id="u",
         from_transaction_check=check, transaction_id="é",
     )  # fmt: skip
-    reader = twin.Reader(b"", 100)
+    reader = compiled.Reader(b"", 100)
     frame = encode(request_command(header, opaque=77, serialization=serialization, oneway=oneway))
     assert reader.read(9, BORN, frame)[:2] == ([], len(frame))
 

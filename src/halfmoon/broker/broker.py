@@ -7,7 +7,7 @@ table of handlers. Never waits, never reads a clock, opens no file by itself.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from random import Random
@@ -45,6 +45,7 @@ from halfmoon.broker.send.reply_messages import ReplyMessages
 from halfmoon.broker.send.sends import Sends
 from halfmoon.broker.service import Services
 from halfmoon.broker.settings import BrokerSettings
+from halfmoon.broker.sorting import sort, takers
 from halfmoon.broker.transactions.transactions import Transactions
 from halfmoon.effects import CoreEffect, Op, Start, Work
 from halfmoon.errors import AccessRefused, BadHeader, ResponseCode, SystemBusy
@@ -54,7 +55,7 @@ from halfmoon.logs import CountedLog
 from halfmoon.ports import Disk
 from halfmoon.store.settings import StoreSettings
 from halfmoon.store.store import Store
-from halfmoon.wire.command import Command, decode, header_starts
+from halfmoon.wire.command import Command, decode
 from halfmoon.wire.ids import pack_host
 from halfmoon.wire.peer import ANSWERED_BYTES_A_TURN, OVERLOAD, Asked, Backlog, Peer
 from halfmoon.wire.refused import not_supported
@@ -107,6 +108,7 @@ class Broker:
         self.administration = Administration(self.access, settings, context.pending_replies)
         self.batches = Batches(context, self.sends, self.delays, self.registration.name_servers, self._start)
         self._handlers, self._handled_last = self._register()
+        self._gathering = takers(self.gate, self.transactions.decisions)
         self.backlog, self._dropped = Backlog(), CountedLog(log, "requests were not carried out", now.steady)
         self._deferred: tuple[list[Asked], list[Asked]] = [], []
         """Requests of this turn, and pulls, that wait until its senders are answered."""
@@ -117,8 +119,8 @@ class Broker:
         self._next_save_at = now.steady + settings.save_offsets_ms
         context.recover(now)
 
-    def _register(self) -> tuple[dict[int, Handler], tuple[bytes, ...]]:
-        """Register the parts; return the handler of each request code, and the first bytes of requests that are handled last."""
+    def _register(self) -> tuple[dict[int, Handler], frozenset[int]]:
+        """Register the parts; return the handler of each request code, and the codes of requests that are handled last."""
         self.services.register(
             self.gate, self.pulls, RangeReads(self.context, self.pulls), self.queries, self.pending_replies, self.relay, self.locks,
             self.stats, self.transactions, self.delays, self.redelivery, self.batches, self.access, self.administration,
@@ -126,10 +128,10 @@ class Broker:
             self.registration, ReplyMessages(self.context, self.gate, self.sends, self.relay),
         )  # fmt: skip
         handlers = dict(self.services.handlers())
-        last = [code for code, handler in handlers.items() if hasattr(handler, "handled_last")]
+        last = frozenset(code for code, handler in handlers.items() if hasattr(handler, "handled_last"))
         return {
             code: after_save(handler, self.tables, self.pending_replies, self._announce) for code, handler in handlers.items()
-        }, tuple(start for code in last for start in header_starts(code))
+        }, last
 
     def codes(self) -> frozenset[int]:
         """Return the codes of the requests that it answers."""
@@ -164,11 +166,13 @@ class Broker:
         self.pending_replies.now = now
         if self.access is not None:
             self.access.turn(now.date)
-        requests, pulls = self._deferred
         cut = self.peers.take(now.steady, self._read_in_order if self.backlog.waiting or self.backlog.slow else self._read)
-        for asked in self.backlog.turn(cut) if cut or self.backlog.is_due else ():
-            _, data, frame = asked
-            (pulls if data.startswith(self._handled_last, frame[1]) else requests).append(asked)
+        requests, pulls = self._deferred
+        if cut or self.backlog.is_due:
+            gathered = sort(self.backlog.turn(cut), self._gathering, self._handled_last, requests, pulls)
+            self._handle_each(gathered, partial(self._handle_frame, handlers=self._gathering), now)
+            if taken := self.transactions.decisions.taken():
+                self._completions.append(taken)
         self.gate.turn(now.date)
         if (completions := self.gate.reader.completions()) is not None:
             self._completions.append(completions)
@@ -367,8 +371,11 @@ class Broker:
             self.membership.lost(number, by_us=False)
         self.pulls.rules_changed()
 
-    def _handle_frame(self, peer: Peer, data: bytes, frame: Frame, now: Instant, refusal: Reply | None = None) -> None:
-        """Answer a request by its handler, or with a refusal."""
+    def _handle_frame(
+        self, peer: Peer, data: bytes, frame: Frame, now: Instant, refusal: Reply | None = None,
+        handlers: Mapping[int, Handler] | None = None,
+    ) -> None:  # fmt: skip
+        """Answer a request by its handler, which may be one of ``handlers``, or with a refusal."""
         serialization, start, body, end = frame
         if peer.broken:
             return
@@ -398,7 +405,7 @@ class Broker:
                 request.account = self.access.bound(peer)  # whose it is for sure, for the audit
                 self.pending_replies.reply_now(request, refused(exc))
                 return
-        handler = self._handlers.get(command.code)
+        handler = (handlers or self._handlers).get(command.code) or self._handlers.get(command.code)
         if handler is None:
             self.pending_replies.reply_now(request, Reply(NOT_SUPPORTED, not_supported(command.code)))
             return

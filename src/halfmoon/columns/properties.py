@@ -1,19 +1,12 @@
-"""Properties as they are stored: what a send brought, checked and completed. Keeps bounded caches of what was read before.
-
-Each function gives None for what asks for more than storing, or is unusual: a group of one then goes through the general decoder.
-"""
+"""Properties as they are stored: what a send brought, checked and completed. Keeps nothing but hashes of tags."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from halfmoon.errors import MessageIllegal
-
-_CACHE_MAX = 4096
-_CACHED_BYTES_MAX = 512
-"""Longest text that a cache keeps: properties may have 32 KiB, and 4096 of those would fill the memory."""
-
-_hashes: dict[bytes, int] = {}
+from halfmoon.model import java_hash
 
 
 def encode_properties(properties: Mapping[str, str]) -> bytes:
@@ -37,25 +30,10 @@ def encode_properties(properties: Mapping[str, str]) -> bytes:
         raise MessageIllegal("a property contains half of a surrogate pair") from None
 
 
+@lru_cache(256)  # tags may have 32 KiB
 def tag_hash(tag: bytes) -> int:
     """Return the tag code of a queue entry: Java's hash of the tag's text, signed; 0 for no tag."""
-    code = _hashes.get(tag)
-    if code is None:
-        code = 0
-        data = tag if tag.isascii() else tag.decode().encode("utf-16-be")
-        if data is tag:
-            for unit in data:
-                code = code * 31 + unit & 0xFFFFFFFF
-        else:
-            for k in range(0, len(data), 2):
-                code = code * 31 + (data[k] << 8 | data[k + 1]) & 0xFFFFFFFF
-        if code & 0x80000000:
-            code -= 0x100000000
-        if len(tag) <= _CACHED_BYTES_MAX:
-            if len(_hashes) >= _CACHE_MAX:
-                _hashes.clear()
-            _hashes[tag] = code
-    return code
+    return java_hash(tag.decode())
 
 
 _WAIT, _TAGS, _WAITS = b"WAIT\x01", b"TAGS\x01", b"WAIT\x01true"
@@ -67,8 +45,8 @@ def stored_properties(text: bytes, suffix: bytes) -> tuple[bytes, int, bool] | N
     """Prepare properties for storing: WAIT goes out, ``suffix`` (whole pairs, the last 0x02 included) comes in at the end.
 
     Returns (properties with a trailing 0x02, tag code, whether the sender waits for the sync), or None when a property asks for
-    more than storing (a delay, a transaction, a timer) or is one that the broker gives, or the text is not UTF-8: then the general
-    decoder must look at it.
+    more than storing (a delay, a transaction, a timer) or is one that the broker gives, or the text is not UTF-8: then it must be
+    decoded.
     """
     if not text.isascii():
         try:
@@ -95,76 +73,3 @@ def stored_properties(text: bytes, suffix: bytes) -> tuple[bytes, int, bool] | N
         pairs.remove(leaves)
     pairs.append(suffix)
     return b"\x02".join(pairs), code, wait
-
-
-# ---------------------------------------------------------------- half messages
-
-_UNUSUAL = (
-    b"DELAY", b"TIMER_", b"REAL_", b"CLUSTER", b"INNER_", b"CHECK_", b"TRAN_P", b"TRANSACTION_", b"__STARTD", b"MSG_REGION",
-    b"TRACE_ON",
-)  # fmt: skip
-_OF_GROUPS = b"%|-_0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-_UNIQUE = b"UNIQ_KEY\x01"
-_UNREAD: tuple[int, bool, str] = (0, False, "")
-_shapes: dict[bytes, tuple[int, bool, str] | None] = {}
-
-
-def half_properties(text: bytes, suffix: bytes) -> tuple[bytes, int, bool, str] | None:
-    """Prepare the properties of an ordinary half message: ``suffix`` (whole pairs that say where it belongs) comes in at the end.
-
-    Returns (properties, tag code, whether the sender waits for the sync, producer group). The messages of one producer differ in
-    UNIQ_KEY alone: what is around its value is looked up as a *shape* that was read once.
-    """
-    if not text.isascii():
-        return None
-    at = text.find(_UNIQUE)
-    begin = at + len(_UNIQUE)
-    end = text.find(b"\x02", begin)
-    if end < 0:
-        end = len(text)
-    if at < 0 or (at and text[at - 1] != 2) or end == begin or text.find(b"\x01", begin, end) >= 0:
-        shape = _read_shape(text)
-    else:
-        key = text[:begin] + text[end:]
-        shape = _shapes.get(key, _UNREAD)
-        if shape is _UNREAD:
-            shape = _read_shape(text[:begin] + b"x" + text[end:])
-            if len(key) <= _CACHED_BYTES_MAX:
-                if len(_shapes) >= _CACHE_MAX:
-                    _shapes.clear()
-                _shapes[key] = shape
-    if shape is None:
-        return None
-    code, wait, group = shape
-    return text + suffix if text[-1] == 2 else text + b"\x02" + suffix, code, wait, group
-
-
-def _read_shape(text: bytes) -> tuple[int, bool, str] | None:
-    """Return tag code, whether the sender waits, and the group of ordinary properties; None for any others."""
-    if _value(text, b"\x02TRAN_MSG\x01") != b"true":
-        return None
-    for name in _UNUSUAL:
-        if name in text:
-            return None
-    group = _value(text, b"\x02PGROUP\x01")
-    if not group or len(group) > 255 or group.translate(None, _OF_GROUPS):
-        return None
-    if text.count(b"\x01") != text.count(b"\x02") + (text[-1] != 2):  # a pair with two values, or with none
-        return None
-    tag = _value(text, b"\x02TAGS\x01")
-    if tag == b"":
-        return None
-    wait = _value(text, b"\x02WAIT\x01")
-    return tag_hash(tag) if tag else 0, not wait or wait.lower() == b"true", group.decode()
-
-
-def _value(text: bytes, mark: bytes) -> bytes | None:
-    """Return the value behind ``0x02 name 0x01``, the last of that name; None when it is missing."""
-    at = text.rfind(mark)
-    if at < 0:
-        if not text.startswith(mark[1:]):
-            return None
-        at = -1
-    begin = at + len(mark)
-    end = text.find(b"\x02", begin)
-    return text[begin:] if end < 0 else text[begin:end]

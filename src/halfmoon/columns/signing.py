@@ -1,4 +1,4 @@
-"""Signatures of requests: what is signed, `Signer`, and `Verifier`, which knows what one account was found to be allowed to do.
+"""Signatures of requests: what is signed, and `Signer`.
 
 A request is signed with HMAC-SHA1 over the values of its header's fields, in the order of the fields' names and without anything
 between them, followed by the body; ``Signature`` holds the result in Base64. Nobody's secret is kept as such: only the state of the
@@ -10,10 +10,9 @@ Follows AclClientRPCHook and PlainAccessValidator (RocketMQ 4.9.7).
 from __future__ import annotations
 
 from binascii import b2a_base64
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from hashlib import sha1
 from hmac import compare_digest
-from operator import itemgetter
 from typing import Any
 
 ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, UNIQUE_KEY_QUERY = "AccessKey", "SecurityToken", "Signature", "_UNIQUE_KEY_QUERY"
@@ -37,58 +36,24 @@ class Signer:
 
 
 class Verifier:
-    """What one account may send without being looked at again: requests that it signs, and was found to be allowed to send.
+    """Requests that a `Reader` may take behind access control: those that an account signs, and was found to be allowed to send.
 
     ``secret`` None: it need not sign, and may send everything. ``bound``: the connection is the account's, whose requests may name
-    none; one that names it is signed.
+    none; one that names it is signed. This twin's reader takes none: `halfmoon.broker.access` checks each.
     """
 
-    __slots__ = ("_access_key", "_allowed", "_bound", "_hashes")
-
     def __init__(self, access_key: str, secret: bytes | None, *, bound: bool = False) -> None:
-        self._access_key, self._bound = access_key, bound
-        self._hashes = None if secret is None else hashes(secret)
-        self._allowed: set[tuple[int, str]] = set()
+        pass
 
     def allow(self, code: int, topic: str) -> None:
         """Let requests of this code for this topic pass from now on; "": it names none."""
-        self._allowed.add((code, topic))
-
-    def passes(self, code: int, topic: str, fields: Mapping[str, str], body: bytes) -> bool:
-        """Whether a request is this account's, allowed, and signed. Takes as long for a wrong signature as for the right one."""
-        is_unsigned = self._bound and ACCESS_KEY not in fields
-        if not is_unsigned and fields.get(ACCESS_KEY) != self._access_key:
-            return False
-        if self._hashes is None:
-            return True
-        return (code, topic) in self._allowed and (is_unsigned or signed(self._hashes, fields, body))
 
 
 def content(fields: Mapping[str, str], body: bytes | memoryview) -> bytes:
     """Return what is signed of a request. Names are sorted by their UTF-16 code units, as Java compares texts."""
-    names = tuple(fields)
-    text = "".join((_signed.get(names) or _signed_of(names))(fields))
-    try:
-        return b"".join((text.encode(), body))
-    except UnicodeEncodeError:  # half a surrogate pair, which JSON can escape: Java signs a question mark in its place
-        return b"".join((text.encode("utf-8", "replace"), body))
-
-
-_signed: dict[tuple[str, ...], Callable[[Mapping[str, str]], Iterable[str]]] = {}
-"""What takes the signed values in their order, by the names as they come: a client's requests name the same ones all the time."""
-
-_SIGNED_MAX, _NAMES_MAX, _LENGTH_MAX = 1024, 64, 1024
-"""So many are kept, of so many names with so many characters; all are forgotten when there are more."""
-
-
-def _signed_of(names: tuple[str, ...]) -> Callable[[Mapping[str, str]], Iterable[str]]:
-    order = sorted(set(names) - UNSIGNED, key=lambda name: name.encode("utf-16-be", "surrogatepass"))
-    values = itemgetter(*order) if order else lambda _fields: ()
-    if len(names) <= _NAMES_MAX and sum(map(len, names)) <= _LENGTH_MAX:
-        if len(_signed) >= _SIGNED_MAX:
-            _signed.clear()
-        _signed[names] = values
-    return values
+    names = sorted(set(fields) - UNSIGNED, key=lambda name: name.encode("utf-16-be", "surrogatepass"))
+    # Half a surrogate pair, which JSON can escape, is signed by Java as a question mark.
+    return "".join([fields[name] for name in names]).encode("utf-8", "replace") + body
 
 
 def signature(begun: tuple[Any, Any], text: bytes) -> bytes:

@@ -10,6 +10,7 @@ Layout of a frame (big endian)::
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from struct import Struct
 from struct import error as struct_error
@@ -23,7 +24,7 @@ from halfmoon.columns.frames import PREFIX, header_json, header_rocketmq
 from halfmoon.columns.signing import UNIQUE_KEY_QUERY
 from halfmoon.conversion import json_decoder
 from halfmoon.errors import BadHeader
-from halfmoon.hot import head_json, request_frame
+from halfmoon.hot import Frame, head_json, request_frame
 from halfmoon.limits import HEADER_FIELDS_MAX
 from halfmoon.wire.codes import JSON, ONEWAY, RESPONSE, ROCKETMQ, VERSION, VERSION_UNSIGNED, Language
 from halfmoon.wire.frame import Inbox
@@ -196,11 +197,21 @@ _OTHER = int(Language.OTHER)
 
 
 _FIXED = Struct(">hbhii")  # | code i16 | language i8 | version i16 | opaque i32 | flag i32 |
-_I16 = Struct(">h")
 _I32 = Struct(">i")
 
 
 # ---------------------------------------------------------------- decode
+
+_CODE = re.compile(rb'\{"code":(\d{1,5}),')
+
+
+def code_at(data: bytes, frame: Frame) -> int:
+    """Return the request code that the header of a frame begins with, -1 where it does not. Decoding tells for sure."""
+    serialization, start, _, _ = frame
+    if serialization == ROCKETMQ:
+        return int.from_bytes(data[start : start + 2], "big")
+    match = _CODE.match(data, start)
+    return -1 if match is None else int(match[1])
 
 
 _I32Number = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
@@ -230,11 +241,6 @@ class _TextHeader(msgspec.Struct):
 
 _json_header = json_decoder(_JsonHeader, strict=False)
 _text_header = json_decoder(_TextHeader)
-
-
-def header_starts(code: int) -> tuple[bytes, bytes]:
-    """Return how the headers of a request begin, in JSON and in ROCKETMQ serialization. Unusual JSON may begin otherwise."""
-    return b'{"code":%d,' % code, code.to_bytes(2, "big")
 
 
 def decode(header: bytes | memoryview, body: bytes | memoryview, serialization: int) -> Command:
@@ -315,7 +321,7 @@ def _decode_rocketmq(header: bytes, body: bytes | memoryview) -> Command:
         if ext_length < 0 or at + ext_length > len(header):
             raise BadHeader("extension block does not fit the header")
         fields = decode_ext(header, at, at + ext_length)
-    except (struct_error, UnicodeDecodeError) as exc:
+    except (struct_error, IndexError, UnicodeDecodeError) as exc:
         raise BadHeader(f"not a ROCKETMQ header: {exc}") from None
     return Command(code, flag, opaque, language, version, remark, fields, body, ROCKETMQ)
 
@@ -326,22 +332,19 @@ def decode_ext(header: bytes, at: int, end: int) -> dict[str, str]:
     Empty values are left out, as decoders from 4.9 on read them. Raises BadHeader.
     """
     fields: dict[str, str] = {}
-    count = 0
-    while at < end:
-        (size,) = _I16.unpack_from(header, at)
-        name = _slice(header, at + 2, size).decode()
-        at += 2 + size
-        (size,) = _I32.unpack_from(header, at)
-        value = _slice(header, at + 4, size)
-        at += 4 + size
-        if at > end:
-            raise BadHeader("an extension field reaches beyond its block")
-        count += 1
-        if count > HEADER_FIELDS_MAX:
-            raise BadHeader(f"more than {HEADER_FIELDS_MAX} header fields")
-        if value:
-            fields[name] = value.decode()
-    return fields
+    for _ in range(HEADER_FIELDS_MAX + 1):
+        if at == end:
+            return fields
+        name_end = at + 2 + (header[at] << 8 | header[at + 1])
+        value_at = name_end + 4
+        value_end = value_at + _I32.unpack_from(header, name_end)[0]
+        if not value_at <= value_end <= end:
+            raise BadHeader("a length of the header reaches beyond it")
+        name = str(header[at + 2 : name_end], "utf-8")
+        if value_end > value_at:
+            fields[name] = str(header[value_at:value_end], "utf-8")
+        at = value_end
+    raise BadHeader(f"more than {HEADER_FIELDS_MAX} header fields")
 
 
 def _slice(data: bytes, at: int, size: int) -> bytes:

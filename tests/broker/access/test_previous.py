@@ -10,6 +10,7 @@ from halfmoon.broker.access import previous
 from halfmoon.broker.access.previous import NEVER, PreviousSecrets, text
 from halfmoon.columns.signing import Signer
 from halfmoon.errors import ACCESS_REFUSED
+from halfmoon.hot import NATIVE
 from halfmoon.shown.texts import time_text
 from halfmoon.wire.bodies import HeartbeatData, ProducerData, to_json
 from halfmoon.wire.command import encode, request_command
@@ -65,7 +66,7 @@ def test_both_secrets_are_read_at_once_until_the_time_and_a_connection_that_used
     for who, peer in ((OLD, 1), (NEW, 2)):
         remark(talk, who, peer)
     general, handle = [], talk.broker._handle_frame
-    talk.broker._handle_frame = lambda peer, *rest: (general.append(peer.number), handle(peer, *rest))
+    talk.broker._handle_frame = lambda peer, *rest, **how: (general.append(peer.number), handle(peer, *rest, **how))
 
     def send(opaque):
         for who, peer in ((OLD, 1), (NEW, 2)):
@@ -75,10 +76,10 @@ def test_both_secrets_are_read_at_once_until_the_time_and_a_connection_that_used
 
     before = talk.broker.store.queue_max("topicB", 0)
     assert send(801) == [[0, 0], [0, 0]]
-    assert general == []
+    assert general == [] or NATIVE is None, "in Python all requests take the general path"
     talk.now = UNTIL_MS
     assert send(802) == [[1, 1], [0, 0]]
-    assert general.count(1) == 2
+    assert general.count(1) == (2 if NATIVE is not None else 4)
     assert talk.broker.store.queue_max("topicB", 0) == before + 6
 
 

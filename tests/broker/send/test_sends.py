@@ -66,11 +66,11 @@ def test_a_turn_with_many_sends_of_many_connections_stores_each_once_in_order_of
 def test_senders_are_answered_before_the_rest_of_their_turn_is_handled(talk):
     talk.send("BenchmarkTest")  # opens the queue
     asked = talk.post(GetMaxOffset(topic="BenchmarkTest", queue_id=0))
-    sent = talk.post(send_header("BenchmarkTest"), b"second")
+    sent = talk.post(send_header("BenchmarkTest"), b"second", peer=2)
 
     assert talk.broker.commit(talk.instant)
     talk.run_effects()
-    assert talk.answer(sent).code == 0
+    assert talk.answer(sent, peer=2).code == 0
     assert not talk.received[1]
 
     assert not talk.broker.commit(talk.instant)

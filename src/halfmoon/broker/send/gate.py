@@ -1,8 +1,8 @@
 """The gate: what producers may store, and where it goes.
 
-The bytes of a turn are read into groups of one queue. A send that is not ordinary passes the steps one by one and becomes a group
-of one. A queue is open for the reader once a send to it passed, until topics change. All groups are stored and answered alike
-(`halfmoon.broker.send.sends`).
+A send passes the steps one by one, and joins the group of its queue; the groups of a turn are stored and answered together
+(`halfmoon.broker.send.sends`). A queue is open for the compiled reader once a send to it passed, until topics change: it then forms
+groups of ordinary sends straight from the bytes.
 
 Follows SendMessageProcessor and AbstractSendMessageProcessor (RocketMQ 4.9.8).
 Differs: a delayed or transactional message in a batch is refused, which the original stores as an ordinary one; so is a message
@@ -60,6 +60,9 @@ class Sending:
         return self.header.properties or ""
 
 
+Sender = tuple[int, int, int, int, int]
+"""Who sent how many messages, and how that is answered: the arguments of `Messages.sent`."""
+
 Step = Callable[[Sending], bool | None]
 """Refuses a send by raising BrokerError, or changes it; True: the gate is done with it, for it went another way or waits."""
 
@@ -76,6 +79,8 @@ class Gate(Service):
         self._access, self._check_producer = context.access, context.check_producer
         self._duplicates, self._delays, self._redelivery = duplicates, delays, redelivery
         self.reader = Reader(sends.broker_pairs, sends.message_bytes_max)
+        self._groups: dict[tuple[str, int, str], tuple[list[Draft], list[Sender]]] = {}
+        """Sends that passed in this turn, by topic, queue and producer group."""
         self._epoch = -1
         self._steps: tuple[Step, ...] = (
             self._time, self._topic, self._permission, self._queue, self._repeated, self._retry, self._transaction, self._delay,
@@ -101,7 +106,14 @@ class Gate(Service):
 
     def turn(self, now: int) -> None:
         """Store what was read in this turn, with one write to the log, and reply."""
-        if groups := self.reader.take():
+        groups = self.reader.take()
+        taken, self._groups = self._groups, {}
+        for (topic, queue_id, producer_group), (drafts, senders) in taken.items():
+            messages = Messages(drafts)
+            for sender in senders:
+                messages.sent(*sender)
+            groups.append((topic, queue_id, producer_group, messages))
+        if groups:
             self.store_groups(groups, now)
 
     def store_groups(self, groups: list[Group], now: int) -> None:
@@ -192,11 +204,21 @@ class Gate(Service):
 
     def send(self, request: Request) -> None:
         """Store the message or batch of one request, or refuse it; it may have to wait for its queue or for the device."""
+        self.take(request)
+        self.turn(request.now.date)
+
+    def take(self, request: Request) -> None:
+        """Have the next `turn` store the message or batch of one request, or refuse it; it may have to wait for its queue."""
         try:
             long_names = request.command.code == LONG_NAMES
             sending = Sending(request, request.header(SendMessage) if long_names else request.header(SendMessageV2))
+            is_repeat = REPEAT in sending.properties
+            if is_repeat:
+                self.turn(request.now.date)  # the first attempt may be in it
             if not any(step(sending) for step in self._steps):
-                self._store(sending)
+                self._put(sending)
+            if is_repeat:
+                self.turn(request.now.date)
         except BrokerError as exc:
             self._sends.replies.refuse_one(request, exc)
 
@@ -273,9 +295,10 @@ class Gate(Service):
         self._sends.check_size(len(request.command.body))
         if all(self._queue_ready(request, *place) for place in ((header.topic, queue_id), (HALF_TOPIC, 0), (OP_TOPIC, 0))):
             suffix = self._half_messages.suffix(header.topic, queue_id)
-            half = self._half_messages.group(request, header, queue_id, suffix)
+            draft, sending.wait, group = self._half_messages.draft(request, header, suffix)
+            sending.drafts = [draft]
             self.reader.open_halves(header.topic, queue_id, suffix)
-            self.store_groups([half], request.now.date)
+            self._join(sending, group)
         return True
 
     def _delay(self, sending: Sending) -> bool:
@@ -310,15 +333,18 @@ class Gate(Service):
         self._queue_waiters.wait(request, topic, queue_id, self.send, self._sends.replies.refuse_one)
         return False
 
-    def _store(self, sending: Sending) -> None:
-        topic, queue_id, drafts = sending.header.topic, sending.queue_id, sending.drafts
+    def _put(self, sending: Sending) -> None:
+        """Put a send that passed into the group of its queue."""
+        topic = sending.header.topic
         # The reader neither sets the flag of many tags nor looks at how often a message was retried.
         if sending.config.topic_filter_type != MULTI_TAG and not topic.startswith(RETRY_PREFIX):
-            self.reader.open(topic, queue_id)
-        messages = Messages(drafts)
-        messages.sent(*sender_of(sending.request, wait=sending.wait), len(drafts))
-        appended = self._sends.append(topic, queue_id, messages, sending.request.now.date)
-        self._sends.acknowledge([StoredGroup(messages, queue_id, appended.queue_offset)])
+            self.reader.open(topic, sending.queue_id)
+        self._join(sending, "")
+
+    def _join(self, sending: Sending, group: str) -> None:
+        drafts, senders = self._groups.setdefault((sending.header.topic, sending.queue_id, group), ([], []))
+        drafts += sending.drafts
+        senders.append((*sender_of(sending.request, wait=sending.wait), len(sending.drafts)))
 
     # ------------------------------------------------------------ batches
 

@@ -81,6 +81,7 @@ class Decisions:
         self.answers = Answers(index, context.clients)
         self.times = DecisionTimes()
         """How many were decided after how long; expired ones are not among them."""
+        self._taken = Completions()
         self._readable: set[tuple[str, int]] = set()
         """Queues that consumers see; valid until topics change (`_epoch`)."""
         self._epoch = -1
@@ -89,15 +90,12 @@ class Decisions:
         self.owed_ops: dict[int, int] = dict.fromkeys(index.unfinished, -1)
         """Commits whose op record is not written yet: index, and physical offset of the visible record; -1: found by a start."""
 
-    # ------------------------------------------------------------ a turn
-
     def settle(self, completions: Completions, now: int) -> None:
         """Carry out what producers decided.
 
         Completions of half messages that are not in the cache, and second ones of the same, follow once the others are decided.
         """
         for number in completions.checks:
-            completion = Completion(*completions.at(number))
             _, peer, group, index, place, committed, _ = completions.at(number)
             self.answers.enter(Answer.COMMIT if committed else Answer.ROLLBACK, group, peer, index, place)
         while len(completions):
@@ -115,27 +113,30 @@ class Decisions:
             completions = again
 
     def end(self, request: Request) -> None:
-        """Handle one request that was decoded by itself (37)."""
-        command, header = request.command, request.header(EndTransaction)
-        group, index = header.producer_group, header.tran_state_table_offset
-        caller = None if command.is_oneway else (request.peer.number, command.opaque, command.serialization)
-        decision = header.commit_or_rollback
-        completion = Completion(
-            caller, request.peer.number, group, index, header.commit_log_offset, decision == TRANSACTION_COMMIT, header.msg_id
-        )
-        if header.from_transaction_check:
-            undecided = Answer.NOT_MINE if header.not_mine else Answer.OPEN if header.still_open else Answer.UNKNOWN
-            answer = {TRANSACTION_COMMIT: Answer.COMMIT, TRANSACTION_ROLLBACK: Answer.ROLLBACK}.get(decision, undecided)
-            self.answers.enter(answer, group, request.peer.number, index, header.commit_log_offset)
+        """Carry out the decision of one request (37)."""
+        self.take(request)
+        self.settle(self.taken(), request.now.date)
+
+    def taken(self) -> Completions:
+        """Take out the decisions of the requests that were taken since the last call."""
+        taken, self._taken = self._taken, Completions()
+        return taken
+
+    def take(self, request: Request) -> None:
+        """Take the decision of one request, to be carried out with others; reply to a producer that does not know the outcome."""
+        command, header, peer = request.command, request.header(EndTransaction), request.peer
+        group, index, place = header.producer_group, header.tran_state_table_offset, header.commit_log_offset
+        caller = None if command.is_oneway else (peer.number, command.opaque, command.serialization)
+        decision, check = header.commit_or_rollback, header.from_transaction_check is True
         if decision in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
-            completions = Completions()
-            completions.add(*structs.astuple(completion))
-            self.settle(completions, request.now.date)
+            self._taken.add(caller, peer.number, group, index, place, decision == TRANSACTION_COMMIT, header.msg_id, check=check)
             return
+        if check:
+            answer = Answer.NOT_MINE if header.not_mine else Answer.OPEN if header.still_open else Answer.UNKNOWN
+            self.answers.enter(answer, group, peer.number, index, place)
         self.counters.unknown += 1
         if command.remark and not header.still_open:
-            remote, remark = request.peer.remote, command.remark
-            self._warn("%s does not know about half message %d of %.255r: %.500r", remote, index, group, remark)
+            self._warn("%s does not know about half message %d of %.255r: %.500r", peer.remote, index, group, command.remark)
         self._succeed([] if caller is None else [caller])
 
     # ------------------------------------------------------------ judging

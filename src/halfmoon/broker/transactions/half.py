@@ -18,9 +18,9 @@ import msgspec
 
 from halfmoon.broker.names import HALF_TOPIC, check_group, check_topic
 from halfmoon.broker.request import Request
-from halfmoon.broker.send.sends import SendHeaderOf, Sends, sender_of
+from halfmoon.broker.send.sends import SendHeaderOf, Sends
 from halfmoon.errors import BrokerError, MessageIllegal, MessageRefused, ServiceNotAvailable, StoreNotWritable
-from halfmoon.hot import Group, HalfMessageCache, Messages, Parts, tag_hash
+from halfmoon.hot import Draft, Group, HalfMessageCache, Messages, Parts, tag_hash
 from halfmoon.limits import PROPERTIES_BYTES_MAX
 from halfmoon.store.store import Appended
 from halfmoon.store.transactions.index import TransactionIndex
@@ -58,16 +58,17 @@ class HalfMessages:
         self.stored_count = 0
         self.immunity_seen = index.pending_count > 0
 
-    def group(self, request: Request, header: SendHeaderOf, queue_id: int, suffix: bytes) -> Group:
-        """Return one half message as it is stored. Raises MessageRefused (13) for what it cannot hold."""
+    def draft(self, request: Request, header: SendHeaderOf, suffix: bytes) -> tuple[Draft, bool, str]:
+        """Return one half message as it is stored, whether its sender waits for the sync, and its producer group.
+
+        Raises MessageRefused (13) for what it cannot hold.
+        """
         properties, code, wait, group = self.prepare((header.properties or "").encode(), header.topic, suffix)
         draft = (
             bytes(request.command.body), properties, header.flag, header.sys_flag & ~TRANSACTION_MASK, header.born_timestamp,
             request.peer.host, header.reconsume_times or 0, 0, code,
         )  # fmt: skip
-        messages = Messages([draft])
-        messages.sent(*sender_of(request, wait=wait), 1)
-        return header.topic, queue_id, group, messages
+        return draft, wait, group
 
     def make_room(self, count: int) -> None:
         """Take the index's space for half messages that are to be stored. Raises ServiceNotAvailable (14) when there is none."""
