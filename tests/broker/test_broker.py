@@ -74,7 +74,8 @@ def test_a_connection_that_asks_by_the_thousand_gets_a_share_of_each_turn_and_re
 def test_sends_do_not_overtake_those_of_their_connection_that_wait(talk):
     talk.ask(send_header("T", queue_id=0), b"first")
     talk.ask(UpdateAndCreateTopic(topic="other", read_queue_nums=1, write_queue_nums=1, perm=6, topic_filter_type="SINGLE_TAG"))
-    # no queue is open to the reader any more: these go one by one
+    # no queue is open to the reader any more, and they stand behind another request: these go one by one
+    talk.post(GetMaxOffset(topic="T", queue_id=0))
     for number in range(200):
         talk.post(send_header("T", queue_id=0), b"%d" % number)
     assert talk.broker.commit(talk.instant), "more is left"

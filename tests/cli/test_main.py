@@ -62,7 +62,7 @@ def loaded_by(*words: str) -> set[str]:
     return set(ran.stdout.rpartition("LOADED ")[2].split())
 
 
-SHARED = {"", "errors", "lazy", "logs", "cli", "cli.main"}
+SHARED = {"", "errors", "instant", "lazy", "logs", "cli", "cli.main"}
 SHARED |= {f"cli.shared{name}" for name in ("", ".app", ".command_group", ".lines", ".output", ".target")}
 """Modules of the package that the list of all commands takes."""
 FOR_A_HELP = SHARED | {f"cli.{name}" for name in ("topic", "shared.options", "shared.reading")}

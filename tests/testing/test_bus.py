@@ -418,3 +418,89 @@ def test_what_was_published_while_nobody_was_online_is_skipped_in_a_topic_that_s
         got += [one[0] for one in reader.got]
 
     assert got == ["2", "4"]
+
+
+# ---------------------------------------------------------------- who is gone, and what is looked at
+
+
+def test_a_consumer_that_left_is_given_nothing_more_and_its_messages_are_the_next_ones():
+    bus = MemoryBus()
+    transport, first = member(bus), Reader(bus)
+    for number in (1, 2, 3):
+        transport.send(message(number), attempt=1, timeout_ms=1)
+        assert len(bus.committed) == number  # time passes: the consumer pulls
+    first.leave()
+    second = Reader(bus)
+
+    bus.deliver()
+    assert (first.got, [each[:2] for each in second.got]) == ([], [("1", 1), ("2", 1), ("3", 1)])
+
+
+def test_the_check_of_a_killed_publisher_does_not_run():
+    bus, asked = MemoryBus(), []
+    transport = member(bus, lambda stored: asked.append(stored) or COMMIT)
+    transport.leave(half(transport))
+    bus.kill(transport)
+
+    bus.advance(300)
+    assert (asked, ids(bus.pending)) == ([], ["1"])
+
+
+def test_an_error_that_is_no_exception_reaches_the_test_and_the_consumer_goes_on():
+    bus, answers = MemoryBus(), [SystemExit("told to")]
+
+    def answer(stored: StoredMessage) -> LocalTransactionState:
+        if answers:
+            raise answers.pop()
+        return COMMIT
+
+    transport = member(bus, answer)
+    for number in (1, 2):
+        transport.leave(half(transport, number))
+    with pytest.raises(SystemExit):
+        bus.check_now()
+
+    bus.check_now()
+    assert ids(bus.committed) == ["1", "2"]
+
+
+def test_a_record_shows_its_state_and_all_of_its_checks_without_another_look():
+    bus = MemoryBus()
+    transport = member(bus, lambda stored: COMMIT)
+    transport.leave(half(transport))
+    (record,) = bus.pending
+
+    bus.check_now()
+    assert (record.state.name, record.checks) == ("COMMITTED", 1)
+
+
+def test_nothing_expires_and_nobody_joins_while_the_bus_is_down():
+    bus = MemoryBus(checks_max=2)
+    transport = member(bus, lambda stored: COMMIT)
+    transport.leave(half(transport))
+    transport.send(message(2), attempt=1, timeout_ms=1)
+    bus.go_down()
+    reader = Reader(bus)
+    bus.advance(3_600)
+    assert (reader.got, ids(bus.pending), bus.checks_sent) == ([], ["1"], 0)
+
+    bus.heal()
+    bus.advance(300)
+    assert (ids(bus.committed), ids(bus.expired), len(reader.got)) == (["1", "2"], [], 2)
+
+
+def test_redelivery_is_seen_behind_any_number_of_delayed_messages():
+    bus = MemoryBus()
+    transport, reader = member(bus), Reader(bus)
+    reader.answers = [(False, "not yet")]
+    transport.send(message(1), attempt=1, timeout_ms=1)
+    bus.deliver()
+    for number in range(2, 1_010):
+        transport.send(delayed(number), attempt=1, timeout_ms=1)
+
+    assert [waiting.reason for waiting in bus.waiting] == ["not yet"]
+
+
+def delayed(number: int) -> Message:
+    sent = message(number)
+    return Message(sent.topic, sent.body, tag=sent.tag, keys=sent.keys, properties=sent.properties, msg_id=sent.msg_id, delay=1)

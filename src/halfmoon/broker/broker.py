@@ -43,9 +43,9 @@ from halfmoon.broker.send.gate import Gate
 from halfmoon.broker.send.pending_replies import refused
 from halfmoon.broker.send.reply_messages import ReplyMessages
 from halfmoon.broker.send.sends import Sends
+from halfmoon.broker.send.sorting import sort, split, takers
 from halfmoon.broker.service import Services
 from halfmoon.broker.settings import BrokerSettings
-from halfmoon.broker.sorting import sort, takers
 from halfmoon.broker.transactions.transactions import Transactions
 from halfmoon.effects import CoreEffect, Op, Start, Work
 from halfmoon.errors import AccessRefused, BadHeader, ResponseCode, SystemBusy
@@ -169,13 +169,10 @@ class Broker:
         cut = self.peers.take(now.steady, self._read_in_order if self.backlog.waiting or self.backlog.slow else self._read)
         requests, pulls = self._deferred
         if cut or self.backlog.is_due:
-            gathered = sort(self.backlog.turn(cut), self._gathering, self._handled_last, requests, pulls)
+            gathered, cut = split(cut, self._gathering, self.backlog, requests)
+            gathered += sort(self.backlog.turn(cut), self._gathering, self._handled_last, requests, pulls)
             self._handle_each(gathered, partial(self._handle_frame, handlers=self._gathering), now)
-            if taken := self.transactions.decisions.taken():
-                self._completions.append(taken)
-        self.gate.turn(now.date)
-        if (completions := self.gate.reader.completions()) is not None:
-            self._completions.append(completions)
+        self._store_taken(now)
         if self.peers.touched and not self.peers.wrong and (self._completions or requests or pulls):
             return True
         self._deferred = [], []
@@ -184,6 +181,14 @@ class Broker:
             self.store.flush(len(self.pending_replies), now.steady)
         self._release(now)
         return self.backlog.is_due
+
+    def _store_taken(self, now: Instant) -> None:
+        """Store the sends that were taken in this turn, and take out its decisions."""
+        self.gate.turn(now.date)
+        if taken := self.transactions.decisions.taken():
+            self._completions.append(taken)
+        if (completions := self.gate.reader.completions()) is not None:
+            self._completions.append(completions)
 
     def _read_in_order(self, peer: Peer, data: bytes) -> tuple[list[Frame], int, int, str | None]:
         return self.backlog.read(peer, data, self._read)
@@ -376,21 +381,7 @@ class Broker:
         handlers: Mapping[int, Handler] | None = None,
     ) -> None:  # fmt: skip
         """Answer a request by its handler, which may be one of ``handlers``, or with a refusal."""
-        serialization, start, body, end = frame
-        if peer.broken:
-            return
-        try:
-            command = decode(data[start:body], data[body:end], serialization)
-        except BadHeader as exc:
-            peer.broken = True
-            self.backlog.drop(peer)
-            self.peers.close(peer, str(exc))
-            return
-        if command.is_response:
-            self.relay.answered(peer.number, command)
-            return
-        if peer.closing and not command.is_oneway:
-            self._count_dropped(command, "its connection was gone")
+        if (command := self._decoded(peer, data, frame)) is None:
             return
         request = Request(command, peer, now)
         if refusal is not None:
@@ -399,11 +390,10 @@ class Broker:
             self.pending_replies.reply_now(request, refusal)
             return
         if self.access is not None:
-            try:
-                request.account = self.access.check(command, peer)
-            except AccessRefused as exc:
-                request.account = self.access.bound(peer)  # whose it is for sure, for the audit
-                self.pending_replies.reply_now(request, refused(exc))
+            if handlers is not None and self.access.is_anothers(command, peer):
+                self._store_taken(now)  # what was taken before is judged by the account that sent it
+                self._settle(now)
+            if not self._may(request):
                 return
         handler = (handlers or self._handlers).get(command.code) or self._handlers.get(command.code)
         if handler is None:
@@ -415,6 +405,38 @@ class Broker:
             reply = refused(refusal_of(exc, f"request {command.code} of {peer.remote}"))
         if reply is not None:
             self.pending_replies.reply_now(request, reply)
+
+    def _decoded(self, peer: Peer, data: bytes, frame: Frame) -> Command | None:
+        """Return the request in a frame; None: it is none, or is not carried out."""
+        serialization, start, body, end = frame
+        if peer.broken:
+            return None
+        try:
+            command = decode(data[start:body], data[body:end], serialization)
+        except BadHeader as exc:
+            peer.broken = True
+            self.backlog.drop(peer)
+            self.peers.close(peer, str(exc))
+            return None
+        if command.is_response:
+            self.relay.answered(peer.number, command)
+            return None
+        if peer.closing and not command.is_oneway:
+            self._count_dropped(command, "its connection was gone")
+            return None
+        return command
+
+    def _may(self, request: Request) -> bool:
+        """Note the account of a request, or refuse it; return whether it may be handled."""
+        access, command, peer = self.access, request.command, request.peer
+        assert access is not None
+        try:
+            request.account = access.check(command, peer)
+        except AccessRefused as exc:
+            request.account = access.bound(peer)  # whose it is for sure, for the audit
+            self.pending_replies.reply_now(request, refused(exc))
+            return False
+        return True
 
     def _count_dropped(self, command: Command, why: str) -> None:
         """Count what is not carried out and cannot be refused, by the name of its request."""

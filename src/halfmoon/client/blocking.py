@@ -11,6 +11,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from halfmoon.client.lifecycle import Client
 from halfmoon.effects import Op
+from halfmoon.errors import NotRunning
 from halfmoon.runtime.connections.blocking_connections import BlockingConnections
 from halfmoon.runtime.drivers.blocking_driver import BlockingDriver
 from halfmoon.runtime.drivers.threads import BackgroundLoop
@@ -109,15 +110,17 @@ class BlockingSender(Blocking):
         in a forked child, and what the operation raises.
         """
         self._client.running()
-        assert self._driver is not None
-        return self._driver.run(operation)
+        return self._running_driver().run(operation)
 
     def conclude(self, operation: Op[T]) -> T:
         """Run an operation as `run`, also when the client is closed meanwhile: what it asks for fails then."""
-        assert self._driver is not None
-        return self._driver.run(operation)
+        return self._running_driver().run(operation)
 
     def post(self, operation: Op[None]) -> None:
         """Run an operation as `conclude` as far as it goes without waiting for anything, and the rest beside everything else."""
-        assert self._driver is not None
-        self._driver.post(operation)
+        self._running_driver().post(operation)
+
+    def _running_driver(self) -> BlockingDriver:
+        if self._driver is None:
+            raise NotRunning(f"this {type(self).__name__} is not started: call start()")
+        return self._driver

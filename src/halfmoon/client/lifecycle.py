@@ -174,15 +174,19 @@ class Client(Generic[S]):
     async def conclude(self, operation: Op[T]) -> T:
         """Run an operation as `run`, also when the client is closed meanwhile: what it asks for fails then."""
         self._check_loop()
-        assert self.driver is not None
-        return await self.driver.run(operation)
+        return await self._driving().run(operation)
 
     def post(self, operation: Op[None]) -> None:
         """Begin an operation and let it go on beside everything else; raises what its beginning raises."""
         self._check_loop()
-        assert self.driver is not None
+        driver = self._driving()
         if (effect := next(operation, None)) is not None:
-            self.driver.spawn(operation, "second phase", effect)
+            driver.spawn(operation, "second phase", effect)
+
+    def _driving(self) -> Driver:
+        if self.driver is None:
+            raise NotRunning(f"The {type(self).__name__} is not running: start it first")
+        return self.driver
 
     def submit(self, operation: Op[T]) -> asyncio.Future[T]:
         """Begin an operation as `run` and return at once; the future gives its result."""

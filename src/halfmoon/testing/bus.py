@@ -6,6 +6,7 @@ It is a `halfmoon.testing.world.World`: the real broker and clients in virtual t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from enum import Enum
@@ -52,6 +53,9 @@ MEMBERS_MAX = 10_000
 
 FOREVER = 1_000_000_000
 
+PULL_AGAIN_MS = 3_100
+"""Virtual time after which consumers pull again that could not."""
+
 Deliver = Callable[[StoredMessage, int], tuple[bool, str]]
 """Is given a message and which attempt it is, from 1; returns whether it is consumed, and the reason when it is not."""
 
@@ -76,15 +80,27 @@ class Waiting(NamedTuple):
 
 
 class Record(msgspec.Struct, eq=False):
-    """A message that a publisher stored. ``state`` is that of the last look; ``checks`` counts those that were sent."""
+    """A message that a publisher stored. ``seen`` and ``listed`` are state and number of checks at the last look."""
 
     bus: MemoryBus
     group: str
     message: Message
     result: SendResult
     transactional: bool
-    state: State
-    checks: int = 0
+    seen: State
+    listed: int = 0
+
+    @property
+    def state(self) -> State:
+        """Its state at the broker."""
+        self.bus.look()
+        return self.seen
+
+    @property
+    def checks(self) -> int:
+        """Number of checks that were sent."""
+        self.bus.look()
+        return max(self.listed, self.bus.asked[self.id])
 
     @property
     def id(self) -> str:
@@ -108,7 +124,8 @@ class Record(msgspec.Struct, eq=False):
         return replace(half, topic=self.topic)
 
     def __repr__(self) -> str:
-        return f"<{self.state.value} {self.topic}/{self.code} {self.id} of {self.group}, {self.checks} checks>"
+        checks = max(self.listed, self.bus.asked[self.id])
+        return f"<{self.seen.value} {self.topic}/{self.code} {self.id} of {self.group}, {checks} checks>"
 
 
 class MemoryBus(World):
@@ -144,6 +161,9 @@ class MemoryBus(World):
         )
         self.members: list[MemoryTransport] = []
         self.records: list[Record] = []
+        self.asked: Counter[str] = Counter()
+        """Checks that members were asked, by id."""
+        self._stored: set[str | None] = set()
         self.down = False
         self._codecs = codecs or Codecs()
         settings = ClientSettings(nameserver=nameservers(self.cluster))
@@ -282,6 +302,8 @@ class MemoryBus(World):
             self._cleared_ms = self.now_ms
             self._begins = {topic: self.ends(topic) for topic in self._topics}
             self.records = []
+            self._stored.clear()
+            self.asked.clear()
             for consumed in self._consumed.values():
                 consumed.clear()
 
@@ -335,9 +357,15 @@ class MemoryBus(World):
     def go_down(self) -> None:
         """Be out of reach until `heal`: publishing fails, decisions are lost, nothing is checked or delivered."""
         self.let_publishers_decide()
-        self.down = True
-        for host in self.cluster.client_hosts[1:]:  # what a test looks at is asked by the first
-            self.cluster.network.cut(host, self.cluster.brokers[0].host.host)
+        with self.lock:
+            self.down = True
+            network, broker = self.cluster.network, self.cluster.brokers[0].host.host
+            stay = {self.cluster.client_hosts[0], *(server.host for server in self.cluster.nameservers)}  # the first one looks
+            for end in network.connections(broker):
+                if end.other.host not in stay:
+                    network.lose(end)
+            self._run(lambda: False, 1)  # both sides hear of it
+            network.cut_off(broker, stay)
 
     def heal(self) -> None:
         """From now on nothing fails and nothing is lost."""
@@ -345,9 +373,13 @@ class MemoryBus(World):
         with self.lock:
             super().heal()
             self.cluster.network.heal()
-            self._losing, self.down = 0, False
+            was_down, self._losing, self.down = self.down, 0, False
             for faults in self._faults.values():
                 faults.clear()
+            if was_down:
+                for client in list(self._clients.values()):
+                    self.ask(client.instance.beat(), client)  # the broker forgot it with its connection
+                self._run(lambda: False, PULL_AGAIN_MS)
 
     def store(self, member: MemoryTransport, message: Message, phase: str, send: Callable[[], T]) -> T:
         """Have a message stored by ``send()`` and keep a record of it, unless this is to fail. Raises what sending raises."""
@@ -363,7 +395,8 @@ class MemoryBus(World):
             found: Any = send()
             transactional = phase == "prepare"
             result: SendResult = found.result if transactional else found
-            if all(record.result.offset_msg_id != result.offset_msg_id for record in self.records):  # else it was a repeat
+            if result.offset_msg_id not in self._stored:  # else it was a repeat
+                self._stored.add(result.offset_msg_id)
                 state = State.UNKNOWN if transactional else State.COMMITTED
                 self.records.append(Record(self, member.group, message, result, transactional, state))
             if error is not None:
@@ -404,7 +437,7 @@ class MemoryBus(World):
     @property
     def waiting(self) -> tuple[Waiting, ...]:
         """What was not consumed and comes again: ``group``, ``message``, ``attempt``, ``reason``, ``due_ms``."""
-        listed = self.ask_admin(delayed_messages, count_max=1000).messages
+        listed = self.ask_admin(delayed_messages, count_max=MESSAGES_MAX).messages
         parked = [(one.due_ms, self.ask_admin(message_by_offset_id, one.offset_msg_id)) for one in listed if "%RETRY%" in one.topic]
         return tuple(
             _waiting(message.properties.get("REAL_TOPIC", "").removeprefix("%RETRY%"), message, due_ms)
@@ -459,22 +492,26 @@ class MemoryBus(World):
         return [one for one in found if not (one.resumed or one.committed)]
 
     def _in(self, state: State) -> tuple[Record, ...]:
-        """Look what became of what was undecided, and return the records in a state."""
+        self.look()
+        with self.lock:
+            return tuple(record for record in self.records if record.seen is state)
+
+    def look(self) -> None:
+        """Look what became of what was undecided."""
         self.let_publishers_decide()
         with self.lock:
-            undecided = [record for record in self.records if record.state in (State.UNKNOWN, State.EXPIRED)]
+            undecided = [record for record in self.records if record.seen in (State.UNKNOWN, State.EXPIRED)]
             if undecided:
                 pending = {one.msg_id: one for one in self.ask_admin(pending_transactions, count_max=MESSAGES_MAX)}
                 expired = {one.msg_id for one in self._expired()}
                 visible = {one.msg_id for topic in {record.topic for record in undecided} for one in self._visible(topic)}
             for record in undecided:
                 if record.id in pending:
-                    record.state, record.checks = State.UNKNOWN, len(pending[record.id].checks)
+                    record.seen, record.listed = State.UNKNOWN, len(pending[record.id].checks)
                 elif record.id in expired:
-                    record.state = State.EXPIRED
+                    record.seen = State.EXPIRED
                 else:
-                    record.state = State.COMMITTED if record.id in visible else State.ROLLED_BACK
-            return tuple(record for record in self.records if record.state is state)
+                    record.seen = State.COMMITTED if record.id in visible else State.ROLLED_BACK
 
 
 def _waiting(group: str, message: StoredMessage, due_ms: int) -> Waiting:

@@ -62,6 +62,7 @@ class Network:
         self._random = timeline.split("network")
         self._listeners: dict[str, Callable[[End], None]] = {}
         self._cuts: set[frozenset[str]] = set()
+        self._cut_off: dict[str, frozenset[str]] = {}
         self._dark: set[str] = set()
         self._ends: dict[str, list[End]] = {}
         self._port = 30_000
@@ -87,6 +88,8 @@ class Network:
         if self.apart(host, target):
             if again_us <= KNOCK_AGAIN_MAX_US:
                 self._timeline.after_us(again_us, lambda: self._knock(host, address, done, 2 * again_us))
+            elif self._is_cut_off(host, target):
+                done(ConnectFailed(f"connection to {address} timed out", address))
             return
         accept = self._listeners.get(address)
         if accept is None:
@@ -111,16 +114,25 @@ class Network:
         """Let nothing through between two hosts until `heal`; their connections stay, and wait."""
         self._cuts.add(frozenset((one, other)))
 
+    def cut_off(self, host: str, but: Iterable[str]) -> None:
+        """Let nothing through between a host and all others ``but`` some until `heal`, also those that are added later."""
+        self._cut_off[host] = frozenset((host, *but))
+
     def heal(self) -> None:
-        """Undo every `cut`; what waited is delivered."""
+        """Undo every `cut` and `cut_off`; what waited is delivered."""
         self._cuts.clear()
+        self._cut_off.clear()
         for end in [end for ends in self._ends.values() for end in ends]:
             self._wake(end)
             self._wake(end.other)
 
     def apart(self, one: str, other: str) -> bool:
         """Whether nothing passes between two hosts: they are cut off, or one has no power."""
-        return frozenset((one, other)) in self._cuts or one in self._dark or other in self._dark
+        is_cut = self._is_cut_off(one, other) or frozenset((one, other)) in self._cuts
+        return is_cut or one in self._dark or other in self._dark
+
+    def _is_cut_off(self, one: str, other: str) -> bool:
+        return other not in self._cut_off.get(one, (other,)) or one not in self._cut_off.get(other, (one,))
 
     def lose(self, end: End) -> None:
         """Break a connection: some of what is on its way is lost, and both sides are told, each at its own time."""

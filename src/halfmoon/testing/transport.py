@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
@@ -9,7 +10,7 @@ import msgspec
 
 from halfmoon.errors import ConnectionLost, NotRunning
 from halfmoon.events.publishing.transport import Answer, Prepared, SendCallback
-from halfmoon.model import Message, SendResult
+from halfmoon.model import LocalTransactionState, Message, SendResult, StoredMessage
 from halfmoon.testing.world import WorldTransactionProducer
 
 T = TypeVar("T")
@@ -19,6 +20,9 @@ BROKER_NAME = "broker-a"
 
 class Store(Protocol):
     """A bus as its transports know it."""
+
+    asked: Counter[str]
+    """Checks that members were asked, by id."""
 
     @property
     def now_ms(self) -> int:
@@ -53,7 +57,12 @@ class MemoryTransport:
         self._check_alive()
         if self._producer is None:
             own = {"retries_max": 0, "retries_async_max": 0, "default_topic_queue_count": 1, "spans": False}
-            self._producer = self._bus.transaction_producer(answer, self.group, **own)
+
+            def counted(message: StoredMessage) -> LocalTransactionState:
+                self._bus.asked[message.msg_id] += 1
+                return answer(message)
+
+            self._producer = self._bus.transaction_producer(counted, self.group, **own)
 
     def settled_by(self, settle: Callable[[], None]) -> bool:
         """Return True: the bus settles before it shows anything, so that tests see what a broker has moments later."""

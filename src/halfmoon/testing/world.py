@@ -96,21 +96,24 @@ def apart(function: Callable[..., T], *arguments: Any) -> T:
 
 
 class UserCall:
-    """One call of the user's code that a client waits for. ``is_check``: it answers a broker's check."""
+    """One call of the user's code that a client (``owner``) waits for. ``is_check``: it answers a broker's check."""
 
-    def __init__(self, call: Callable[[], Any], *, is_check: bool) -> None:
-        self.is_check = is_check
+    def __init__(self, call: Callable[[], Any], *, is_check: bool, owner: object) -> None:
+        self.is_check, self.owner = is_check, owner
         self.ended = Signal()
         self.result: Any = None
         self.error: Exception | None = None
         self._call = call
 
     def run(self) -> None:
-        """Call it, and keep what it returns or raises."""
+        """Call it, and keep what it returns or raises. An error that is no Exception, such as pytest.fail's, is raised again."""
         try:
             self.result = apart(self._call)
         except Exception as exc:
             self.error = exc
+        except BaseException as exc:
+            self.error = RuntimeError(f"{type(exc).__name__}: {exc}")
+            raise
 
 
 class World:
@@ -135,6 +138,8 @@ class World:
         self.cluster = Cluster(seed, store=settings, broker=broker, work_us=(0, 0), start_ms=start_ms, delay_us=(0, 0))
         self.lock = threading.RLock()
         self._calls: deque[UserCall] = deque()
+        self._clients: dict[object, SimClient] = {}
+        """Clients that run the user's code, by owner (see `later`)."""
         self._parts = 0
         self._run(lambda: False, SETTLE_MS)  # the broker registers
 
@@ -189,16 +194,27 @@ class World:
             if (call := waiting()) is None:
                 return False
             self._calls.remove(call)
-        call.run()
-        with self.lock:
-            call.ended.fire()
+        try:
+            call.run()
+        finally:
+            with self.lock:
+                call.ended.fire()
         return True
 
-    def later(self, function: Callable[..., Any], *, is_check: bool = False) -> Callable[..., Op[Any]]:
-        """Return what clients call in place of the user's function: it waits until the world's owner lets that run."""
+    def forget(self, owner: object) -> None:
+        """Forget a client that is gone, and the calls that it still waits for."""
+        with self.lock:
+            self._clients.pop(owner, None)
+            self._calls = deque(call for call in self._calls if call.owner is not owner)
+
+    def later(self, function: Callable[..., Any], owner: object, *, is_check: bool = False) -> Callable[..., Op[Any]]:
+        """Return what clients call in place of the user's function: it waits until the world's owner lets that run.
+
+        ``owner`` is any object that stands for the client, for `forget`.
+        """
 
         def waiting(*arguments: Any) -> Op[Any]:
-            call = UserCall(partial(function, *arguments), is_check=is_check)
+            call = UserCall(partial(function, *arguments), is_check=is_check, owner=owner)
             self._calls.append(call)
             yield from wait(call.ended)
             if call.error is not None:
@@ -222,12 +238,14 @@ class World:
         self, check: Callable[[StoredMessage], Any], group: str = "P_test", **settings: Any
     ) -> WorldTransactionProducer:
         """Return a new transactional producer; ``check(message)`` answers brokers. ``settings`` are `TransactionSettings`."""
+        owner = object()
         with self.lock:
             client = SimTransactionProducer(
-                self.cluster, self._name("producer"), None, check=self.later(check, is_check=True), group=group, **settings
+                self.cluster, self._name("producer"), None, check=self.later(check, owner, is_check=True), group=group, **settings
             )
             self._run(lambda: client.instance.heard_by(self.cluster.brokers[0].address), SETTLE_MS)
-            return WorldTransactionProducer(self, client)
+            self._clients[owner] = client
+            return WorldTransactionProducer(self, client, owner)
 
     def consumer(
         self, topic: str, function: Callable[[StoredMessage], Any], group: str = "C_test", *, expression: str = "*", **settings: Any
@@ -245,7 +263,8 @@ class World:
         for topic in subscriptions:
             self.create_topic(topic)
         values = {"threads": 1, "consume_batch_max": 1, **settings}
-        later = self.later(function)
+        owner = object()
+        later = self.later(function, owner)
 
         def listen(messages: list[StoredMessage], context: Any) -> Op[Any]:
             return later(messages, context)
@@ -254,7 +273,8 @@ class World:
             client = SimPushConsumer(self.cluster, subscriptions, listen, name=self._name("consumer"), **values)
             self._run(lambda: client.started.done, CALL_MS)
         client.started.result()
-        return WorldConsumer(self, client)
+        self._clients[owner] = client
+        return WorldConsumer(self, client, owner)
 
     def create_topic(self, topic: str, queues: int = 1) -> None:
         """Make a topic, unless it is there. Raises BrokerError."""
@@ -280,6 +300,7 @@ class World:
             elif isinstance(part, str):
                 raise UsageError(f"{part!r:.40} is neither 'broker' nor 'name server' nor a client")
             else:
+                self.forget(part.owner)
                 part.client.kill()
                 self.cluster.network.kill(part.client.host)
 
@@ -354,8 +375,8 @@ class WorldProducer:
 
     client: SimProducer | SimTransactionProducer
 
-    def __init__(self, world: World, client: SimProducer | SimTransactionProducer) -> None:
-        self.client, self._world = client, world
+    def __init__(self, world: World, client: SimProducer | SimTransactionProducer, owner: object = None) -> None:
+        self.client, self.owner, self._world = client, owner, world
 
     def send(self, message: Message, **options: Any) -> SendResult:
         """Send a message and return where it is. ``options`` and errors are those of `halfmoon.Producer.send`."""
@@ -391,10 +412,12 @@ class WorldTransactionProducer(WorldProducer):
 class WorldConsumer:
     """A push consumer in a world."""
 
-    def __init__(self, world: World, client: SimPushConsumer) -> None:
-        self.client, self._world = client, world
+    def __init__(self, world: World, client: SimPushConsumer, owner: object) -> None:
+        self.client, self.owner, self._world = client, owner, world
 
     def close(self) -> None:
-        """Stop cleanly: keep the progress and leave the group."""
+        """Stop cleanly: keep the progress and leave the group. Messages that it has not begun with are the next member's."""
+        self._world.forget(self.owner)
         self._world.ask(self.client.core.stop(), self.client)
         self.client.kill()
+        self._world.forget(self.owner)  # what it began with while it stopped

@@ -322,3 +322,16 @@ def test_a_queue_is_not_locked_in_the_name_of_another_accounts_client(tmp_path):
 
     assert "belongs to a connected client" in talk.ask(LockBatchMq(), body, who=THEIRS, peer=6).remark
     assert talk.ask(LockBatchMq(), body, who=OURS, peer=5).code == 0
+
+
+@pytest.mark.parametrize("first", ["half message", "decision"])
+def test_requests_are_judged_by_the_account_that_signed_them_whoever_signs_the_next_one(strict, first):
+    request = send_header("theirs", properties=half_properties(group="P_theirs"))
+    stored = strict.ask(request, b"half", who=THEIRS).header(SendMessageV2Reply)
+    if first == "decision":
+        request = end_header(stored, COMMIT, group="P_theirs")
+    opaque = strict.post(request, b"" if first == "decision" else b"half", who=THEIRS)
+    strict.post(send_header("ours"), b"plain", who=OURS)
+    strict.turn()
+
+    assert strict.answer(opaque).code == 0

@@ -8,7 +8,7 @@ import pytest
 
 from halfmoon import sql92
 from halfmoon.broker.pull import bloom
-from halfmoon.broker.pull.bloom import ENTRIES_MAX, Matches, QueueMatches
+from halfmoon.broker.pull.bloom import ENTRIES_MAX, Matches, QueueMatches, key_of
 from halfmoon.wire.headers.pull import PullMessageReply
 from halfmoon.wire.headers.topic import DeleteTopicInBroker
 from halfmoon.wire.record import decode_records
@@ -35,6 +35,12 @@ def send(talk, *values, topic=T):
     for value in values:
         talk.post(send_header(topic, properties=f"a\x01{value}\x02"), b"%d" % value, peer=9)
     talk.turn()
+
+
+def possible_of(queue, offset, count, expression):
+    """The messages that may match, None: nothing is known of them."""
+    known = queue.known(offset, count, key_of(expression))
+    return queue.possible(offset, known, count, key_of(expression)) if known else None
 
 
 def read_all(talk, group, offset=0):
@@ -112,7 +118,7 @@ def test_with_the_filter_and_without_the_same_comes(make_talk, seed, monkeypatch
                 seen.append((reply.code, reply.body, reply.fields))
             if matches is not None:
                 known = [info.subscriptions[T].expression for info in talk.broker.clients.consumers.values()]
-                possible = [matches.of(T, 0).possible(at, 300, expression) for expression in known for at in range(0, 60, 3)]
+                possible = [possible_of(matches.of(T, 0), at, 300, expression) for expression in known for at in range(0, 60, 3)]
                 excluded += sum(each is not None and len(each) < 300 for each in possible)
         results.append(seen)
     assert results[0] == results[1]
@@ -134,10 +140,10 @@ def test_what_one_expression_excludes_another_does_not(make_talk):
 
 def test_a_topic_that_begins_anew_has_an_empty_filter(make_talk):
     talk = make_talk(filter_bitmap=True)
-    talk.broker.pulls.filters.matches.of("Again", 0).note(0, 3, "a = 7", [])
+    talk.broker.pulls.filters.matches.of("Again", 0).note(0, 3, key_of("a = 7"), [])
     send(talk, 1, topic="Again")
     talk.ask(DeleteTopicInBroker(topic="Again"))
-    assert talk.broker.pulls.filters.matches.of("Again", 0).possible(0, 3, "a = 7") is None
+    assert possible_of(talk.broker.pulls.filters.matches.of("Again", 0), 0, 3, "a = 7") is None
 
 
 @pytest.mark.mission("001-14")
@@ -145,36 +151,50 @@ def test_matches_are_never_excluded_and_few_others_are_not():
     queue, random = QueueMatches(), Random(1)
     matching = sorted(random.sample(range(50_000), ENTRIES_MAX - 1))
     for begin in range(0, 50_000, 100):
-        queue.note(begin, 100, "a = 7", [at - begin for at in matching if begin <= at < begin + 100])
-    possible = queue.possible(0, 50_000, "a = 7")
+        queue.note(begin, 100, key_of("a = 7"), [at - begin for at in matching if begin <= at < begin + 100])
+    possible = possible_of(queue, 0, 50_000, "a = 7")
 
     assert set(matching) <= set(possible)
     assert len(possible) - len(matching) < 0.15 * (50_000 - len(matching))
-    assert queue.possible(49_990, 20, "a = 7")[-10:] == list(range(10, 20)), "nothing is known of what was not evaluated"
-    assert queue.possible(0, 9, "another") is queue.possible(50_000, 9, "a = 7") is None
+    assert possible_of(queue, 49_990, 20, "a = 7")[-10:] == list(range(10, 20)), "nothing is known of what was not evaluated"
+    assert possible_of(queue, 0, 9, "another") is possible_of(queue, 50_000, 9, "a = 7") is None
 
 
 def test_a_gap_between_readers_is_not_taken_as_evaluated():
     queue = QueueMatches()
-    queue.note(0, 10, "a", [])
-    queue.note(20, 10, "a", [])
-    assert queue.possible(0, 10, "a") is queue.possible(15, 10, "a") is None
-    assert queue.possible(20, 10, "a") == []
-    queue.note(5, 100, "a", [])
-    assert queue.possible(20, 100, "a") == list(range(10, 100)), "a reader that begins before the known part leaves it as it is"
+    queue.note(0, 10, key_of("a"), [])
+    queue.note(20, 10, key_of("a"), [])
+    assert possible_of(queue, 0, 10, "a") is possible_of(queue, 15, 10, "a") is None
+    assert possible_of(queue, 20, 10, "a") == []
+    queue.note(5, 100, key_of("a"), [])
+    assert possible_of(queue, 20, 100, "a") == list(range(10, 100)), "a reader that begins before the known part leaves it as it is"
 
 
 def test_filters_are_bounded():
     matches = Matches()
     for number in range(bloom.QUEUES_MAX + 5):
-        matches.of("T", number).note(0, 1, "a", [0])
+        matches.of("T", number).note(0, 1, key_of("a"), [0])
     assert len(matches._queues) == bloom.QUEUES_MAX
-    assert matches.of("T", 0).possible(0, 1, "a") is None
+    assert possible_of(matches.of("T", 0), 0, 1, "a") is None
 
     queue = matches.of("T", 9)
     for number in range(bloom.EXPRESSIONS_MAX + 5):
-        queue.note(0, 1, f"a = {number}", [0])
+        queue.note(0, 1, key_of(f"a = {number}"), [0])
     assert len(queue._evaluated) <= bloom.EXPRESSIONS_MAX
-    queue.note(0, ENTRIES_MAX, "all", list(range(ENTRIES_MAX)))
-    queue.note(0, 1, "next", [0])
-    assert queue.possible(0, 1, "all") is None
+    queue.note(0, ENTRIES_MAX, key_of("all"), list(range(ENTRIES_MAX)))
+    queue.note(0, 1, key_of("next"), [0])
+    assert possible_of(queue, 0, 1, "all") is None
+
+
+def test_lookups_are_paid_from_the_budget_of_a_turn(make_talk):
+    talk = make_talk(filter_bitmap=True)
+    subscribe(talk, by_sql("a = 7"), group="G")
+    send(talk, *[1] * 2_000)
+    assert read_all(talk, "G") == []
+    budget = talk.broker.pulls.filters.budget
+
+    talk.turn()
+    before = budget.left
+    talk.ask(pull_header(T, group="G", expression=None, offset=0))
+
+    assert before - budget.left >= 2_000 * 5 or budget.left <= 0

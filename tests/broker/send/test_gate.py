@@ -84,3 +84,28 @@ def test_half_messages_are_rejected(make_talk):
     for _ in range(2):
         assert talk.ask(*half(TOPIC, b"x", 3)).code == 16
     assert stored(talk, HALF_TOPIC) == []
+
+
+@pytest.mark.parametrize("oneway", [True, False])
+def test_a_producer_that_sends_without_waiting_loses_nothing(make_talk, oneway):
+    talk, count = make_talk(), 12_000
+    talk.ask(*plain(TOPIC, b"first", 0))
+    for number in range(count):
+        talk.post(*plain(TOPIC, b"%d" % number, 0), oneway=oneway)
+        if number % 4_000 == 3_999:  # no turn of the loop reads everything
+            talk.broker.commit(talk.instant)
+    talk.turn()
+
+    assert len(stored(talk, TOPIC)) == count + 1
+    assert {command.code for command in talk.received[1]} == (set() if oneway else {0})
+
+
+def test_a_mistake_while_the_sends_of_a_turn_are_stored_answers_all_of_them(make_talk, monkeypatch):
+    talk = make_talk()
+    talk.ask(*plain(TOPIC, b"first", 0))
+    monkeypatch.setattr(talk.broker.store, "append_all", lambda *_, **__: 1 / 0)
+    asked = [talk.post(*plain(TOPIC, b"x", 0), peer=peer) for peer in (1, 2)]
+    talk.turn()
+
+    answers = [talk.answer(opaque, peer=peer) for opaque, peer in zip(asked, (1, 2))]
+    assert [(answer.code, "ZeroDivisionError" in answer.remark) for answer in answers] == [(1, True)] * 2

@@ -141,6 +141,11 @@ class Access(Service):
                 self._guessed(self.known(peer).guesser, exc.guessed)
             raise self._refusal(exc, command.code, peer) from None
 
+    def is_anothers(self, command: Command, peer: Peer) -> bool:
+        """Return whether a request names another account than the one that its connection has proved."""
+        key, proved = command.fields.get(ACCESS_KEY), self.known(peer).proved
+        return key is not None and proved is not None and key != proved
+
     def check_held(self, account: Account | None, topic: str, group: str, peer: Peer) -> None:
         """Check a held pull again after the rules changed. ``account`` is what `check` returned. Raises AccessRefused (1).
 

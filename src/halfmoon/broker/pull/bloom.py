@@ -8,6 +8,7 @@ is written to files.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from hashlib import blake2b
 from zlib import crc32
 
 BITS_BYTES = 8 * 1024
@@ -18,38 +19,44 @@ EXPRESSIONS_MAX, QUEUES_MAX = 256, 1_024
 """Expressions of one queue, and queues; the queue that was added first is forgotten first."""
 
 
+def key_of(expression: str) -> bytes:
+    """Return 16 bytes that stand for an expression, which may have 32 KiB."""
+    return blake2b(expression.encode(), digest_size=16).digest()
+
+
 class QueueMatches:
     """Matches of one queue. ``evaluated`` are the offsets, from and below, at which each expression was evaluated."""
 
     def __init__(self) -> None:
         self._bits, self._entries = bytearray(BITS_BYTES), 0
-        self._evaluated: dict[str, tuple[int, int]] = {}
+        self._evaluated: dict[bytes, tuple[int, int]] = {}
 
-    def possible(self, offset: int, count: int, expression: str) -> list[int] | None:
-        """Return the indexes of the messages from an offset on that may match; None: any may."""
-        first, end = self._evaluated.get(expression, (0, 0))
-        known = min(end - offset, count)
-        if offset < first or known <= 0:
-            return None
-        seed, bits = crc32(expression.encode()), self._bits
+    def known(self, offset: int, count: int, key: bytes) -> int:
+        """Return how many of the messages from an offset on were evaluated for an expression (`key_of`)."""
+        first, end = self._evaluated.get(key, (0, 0))
+        return max(0, min(end - offset, count)) if offset >= first else 0
+
+    def possible(self, offset: int, known: int, count: int, key: bytes) -> list[int]:
+        """Return the indexes of the messages from an offset on that may match; of those behind the ``known`` first, any may."""
+        seed, bits = crc32(key), self._bits
         maybe = [index for index in range(known) if all(bits[at >> 3] & 1 << (at & 7) for at in _places(seed, offset + index))]
         return [*maybe, *range(known, count)]
 
-    def note(self, offset: int, count: int, expression: str, matching: Iterable[int]) -> None:
+    def note(self, offset: int, count: int, key: bytes, matching: Iterable[int]) -> None:
         """Enter which messages of those from an offset on matched."""
-        first, end = self._evaluated.get(expression, (offset, offset))
+        first, end = self._evaluated.get(key, (offset, offset))
         if offset < first or offset + count <= end:
             return
         if self._entries >= ENTRIES_MAX or len(self._evaluated) >= EXPRESSIONS_MAX:
             self._bits, self._entries, self._evaluated = bytearray(BITS_BYTES), 0, {}
-        if offset > end or expression not in self._evaluated:
+        if offset > end or key not in self._evaluated:
             first = offset
-        seed = crc32(expression.encode())
+        seed = crc32(key)
         for index in matching:
             self._entries += 1
             for at in _places(seed, offset + index):
                 self._bits[at >> 3] |= 1 << (at & 7)
-        self._evaluated[expression] = first, offset + count
+        self._evaluated[key] = first, offset + count
 
 
 class Matches:

@@ -77,8 +77,7 @@ class Decisions:
         self._pending_replies, self._host = context.pending_replies, context.host
         self._access, self._check_producer = context.access, context.check_producer
         self._index, self._cache, self._sends, self._late_decisions, self._warn = index, cache, sends, late, warn
-        self.counters = Counters()
-        self.answers = Answers(index, context.clients)
+        self.counters, self.answers = Counters(), Answers(index, context.clients)
         self.times = DecisionTimes()
         """How many were decided after how long; expired ones are not among them."""
         self._taken = Completions()

@@ -207,6 +207,8 @@ def _option(declared: _Declared, *, has_word: bool) -> click.Option:
 def _word(declared: _Declared) -> click.Argument:
     is_argument = isinstance(declared.info, Argument)
     settings = {name: declared.info.settings.get(name) for name in ("metavar", "help")}
+    if not declared.required and settings["metavar"] and not settings["metavar"].startswith("["):
+        settings["metavar"] = f"[{settings['metavar']}]"
     return click.Argument(
         [declared.name if is_argument else declared.name + _WORD], nargs=-1 if declared.is_list else 1, required=declared.required,
         type=_type(declared.kind, {}), shell_complete=_completion(settings), **settings,

@@ -33,7 +33,7 @@ COMMANDS = {
     "msg": ("halfmoon.cli.msg", "Find stored messages."),
     "tx": ("halfmoon.cli.tx.commands", "Show pending transactions, and decide them by hand."),
     "delay": ("halfmoon.cli.delay", "List and cancel delayed messages."),
-    "dlq": ("halfmoon.cli.dlq", "List, show and replay dead letters."),
+    "dlq": ("halfmoon.cli.dlq.commands", "List, show and replay dead letters."),
     "events": ("halfmoon.cli.events", "Run event consumers, and list what is declared."),
     "outbox": ("halfmoon.cli.outbox.commands", "Relay, list, retry, drop and resend events of a database outbox."),
     "spark": ("halfmoon.cli.spark.commands", "Topics as tables with Spark: ingest, SQL, lag, audits, replay."),

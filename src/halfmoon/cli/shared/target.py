@@ -137,7 +137,7 @@ def enter_options(options: Mapping[str, Any]) -> Callable[[], None]:
     """Have the clients of this process sign and encrypt as options say; return a function that undoes that."""
     undo = ExitStack()
     undo.callback(into_environment(*map(options.get, NAMES)))
-    if options.get("credentials"):
+    if options.get("credentials") is not None:
         undo.callback(sign_with(options["credentials"]))
     return undo.close
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import click
 
-from halfmoon.cli import dlq
+from halfmoon.cli.dlq import commands as dlq
 from halfmoon.cli.shared.app import App, Argument, Option
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.options import LOCAL, Group, Json, NameServer, OneTopic, Topic, Topics, duration_ms, pairs, time_ms

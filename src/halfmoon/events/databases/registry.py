@@ -28,8 +28,8 @@ _OWN = {"sqlalchemy.orm": "halfmoon.events.sqlalchemy:provider_of", "django.db":
 _Find = Callable[..., Any]
 """A package's ``provider_of``. It is written without `Provider` here, whose module this one must not import."""
 
-_found: dict[str, _Find] = {}
-_failed: dict[str, ImportError] = {}
+_found: dict[tuple[str, str], _Find] = {}
+_failed: dict[tuple[str, str], Exception] = {}
 
 
 def provider_of(given: Any, name: str, *, bind: Any = None, schema: str | None = None) -> Any:
@@ -46,7 +46,7 @@ def provider_of(given: Any, name: str, *, bind: Any = None, schema: str | None =
         if (found := find(given, bind=bind, schema=schema)) is not None:
             return found
     shown = repr(given)[:60] if not isinstance(given, str) or given.isidentifier() else "…"  # an address has a password
-    failed = "".join(f"; {library}: {error}" for library, error in _failed.items())
+    failed = "".join(f"; {library} ({place}): {error}" for (library, place), error in _failed.items())
     raise UsageError(
         f"{name}={shown}: give a sessionmaker, async_sessionmaker, Engine, the alias of a Django database or a provider, of a "
         f"library that is installed (pip install 'halfmoon[sqlalchemy]' or 'halfmoon[django]'){failed}"
@@ -56,11 +56,12 @@ def provider_of(given: Any, name: str, *, bind: Any = None, schema: str | None =
 def load_packages() -> list[_Find]:
     """Load the packages whose library is loaded by now, and return the functions of all of them."""
     for entry in _registered():
-        if entry.name in sys.modules and entry.name not in _found and entry.name not in _failed:
+        key = entry.name, entry.value
+        if entry.name in sys.modules and key not in _found and key not in _failed:
             try:
-                _found[entry.name] = entry.load()
-            except ImportError as error:  # a release of the library that is too old
-                _failed[entry.name] = error
+                _found[key] = entry.load()
+            except Exception as error:  # a release of the library that is too old, or a package that is broken
+                _failed[key] = error
     return list(_found.values())
 
 

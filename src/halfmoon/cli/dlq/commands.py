@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import click
 
 import halfmoon
-from halfmoon.cli.dlq_report import report
+from halfmoon.cli.dlq.report import report
 from halfmoon.cli.shared.app import App, Argument, Option
 from halfmoon.cli.shared.bodies import BodyBudget
 from halfmoon.cli.shared.lines import say

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from halfmoon.cli import dlq_report
-from halfmoon.cli.dlq_report import DeadLetterReason, reasons_of
+from halfmoon.cli.dlq import report as dlq_report
+from halfmoon.cli.dlq.report import DeadLetterReason, reasons_of
 from halfmoon.model import DeadLetter, StoredMessage
 
 

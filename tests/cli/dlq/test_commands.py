@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from halfmoon import Admin, ConsumeContext, ConsumeFrom, PushConsumer
-from halfmoon.cli import dlq
+from halfmoon.cli.dlq import commands as dlq
 from tests.spark.waiting import Clock
 from tests.waiting import until
 

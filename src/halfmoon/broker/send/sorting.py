@@ -7,9 +7,13 @@ from collections.abc import Container
 from halfmoon.broker.request import Handler
 from halfmoon.broker.send.gate import Gate
 from halfmoon.broker.transactions.decisions import END_TRANSACTION, Decisions
+from halfmoon.hot import Frame
 from halfmoon.wire.command import code_at
-from halfmoon.wire.peer import Asked
+from halfmoon.wire.peer import Asked, Peer
 from halfmoon.wire.table import request_type
+
+Cut = tuple[Peer, bytes, list[Frame]]
+"""Frames that a connection brought, and the bytes that they lie in."""
 
 
 def sort(
@@ -32,6 +36,25 @@ def sort(
             requests.append(one)
             others.add(peer)
     return found
+
+
+def split(cut: list[Cut], gathered: Container[int], waits: Container[Peer], requests: list[Asked]) -> tuple[list[Asked], list[Cut]]:
+    """Return the requests with ``gathered`` codes at the begin of what connections brought, and all others.
+
+    The former do not count in a connection's share of a turn: they are carried out together. A connection with requests that wait,
+    or that have to be handled before, keeps its order.
+    """
+    others = {peer for peer, _, _ in requests}
+    found: list[Asked] = []
+    rest: list[Cut] = []
+    for peer, data, frames in cut:
+        end = 0
+        if peer not in waits and peer not in others:
+            end = next((at for at, frame in enumerate(frames) if code_at(data, frame) not in gathered), len(frames))
+            found += [(peer, data, frame) for frame in frames[:end]]
+        if end < len(frames):
+            rest.append((peer, data, frames[end:]))
+    return found, rest
 
 
 def takers(gate: Gate, decisions: Decisions) -> dict[int, Handler]:

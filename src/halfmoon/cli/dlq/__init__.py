@@ -1,0 +1,1 @@
+"""Commands of `halfmoon dlq`: dead letters listed, shown, replayed and counted."""
