@@ -56,7 +56,7 @@ def test_every_task_of_ours_says_so(task: str, monkeypatch: pytest.MonkeyPatch):
     doing: dict[str, Any] = {
         "read": lambda: next(reading.rows(SimpleNamespace(emit="ranges"), None, ()), None),  # type: ignore[arg-type]
         "plan": lambda: sink.batch_writer(NOWHERE, None, overwrite=True),  # type: ignore[arg-type]
-        "write": lambda: sink.write(options, sink.Task("Q", 0, 0), iter(())),
+        "write": lambda: sink.write(options, sink.SinkTask("Q", 0, 0), iter(())),
         "exactly": lambda: exactly_once.prepare(None, options, None, 0, ()),  # type: ignore[arg-type]
         "report": lambda: sink.report(options, []),
     }

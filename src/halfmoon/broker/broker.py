@@ -172,7 +172,11 @@ class Broker:
             gathered, cut = split(cut, self._gathering, self.backlog, requests)
             gathered += sort(self.backlog.turn(cut), self._gathering, self._handled_last, requests, pulls)
             self._handle_each(gathered, partial(self._handle_frame, handlers=self._gathering), now)
-        self._store_taken(now)
+            if taken := self.transactions.decisions.taken():
+                self._completions.append(taken)
+        self.gate.turn(now.date)
+        if (completions := self.gate.reader.completions()) is not None:
+            self._completions.append(completions)
         if self.peers.touched and not self.peers.wrong and (self._completions or requests or pulls):
             return True
         self._deferred = [], []
@@ -181,14 +185,6 @@ class Broker:
             self.store.flush(len(self.pending_replies), now.steady)
         self._release(now)
         return self.backlog.is_due
-
-    def _store_taken(self, now: Instant) -> None:
-        """Store the sends that were taken in this turn, and take out its decisions."""
-        self.gate.turn(now.date)
-        if taken := self.transactions.decisions.taken():
-            self._completions.append(taken)
-        if (completions := self.gate.reader.completions()) is not None:
-            self._completions.append(completions)
 
     def _read_in_order(self, peer: Peer, data: bytes) -> tuple[list[Frame], int, int, str | None]:
         return self.backlog.read(peer, data, self._read)
@@ -391,8 +387,7 @@ class Broker:
             return
         if self.access is not None:
             if handlers is not None and self.access.is_anothers(command, peer):
-                self._store_taken(now)  # what was taken before is judged by the account that sent it
-                self._settle(now)
+                self._carry_out_taken(now)
             if not self._may(request):
                 return
         handler = (handlers or self._handlers).get(command.code) or self._handlers.get(command.code)
@@ -405,6 +400,12 @@ class Broker:
             reply = refused(refusal_of(exc, f"request {command.code} of {peer.remote}"))
         if reply is not None:
             self.pending_replies.reply_now(request, reply)
+
+    def _carry_out_taken(self, now: Instant) -> None:
+        """Carry out the sends and decisions that were taken, which are judged by the account that their connection has proved."""
+        self.gate.turn(now.date)
+        self._completions += filter(None, (self.transactions.decisions.taken(), self.gate.reader.completions()))
+        self._settle(now)
 
     def _decoded(self, peer: Peer, data: bytes, frame: Frame) -> Command | None:
         """Return the request in a frame; None: it is none, or is not carried out."""

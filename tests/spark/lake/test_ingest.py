@@ -199,7 +199,7 @@ def test_what_an_ingest_cannot_do_is_refused_before_a_table_is_made(
 
 
 @pytest.mark.parametrize(
-    ("batch_offsets", "ends_with"), [(100, contextlib.nullcontext()), (12, pytest.raises(UsageError, match="at work"))]
+    ("batch_offsets", "ends_with"), [(100, contextlib.nullcontext()), (12, pytest.raises(UsageError, match="is active"))]
 )
 def test_two_ingests_at_once_with_one_name_put_everything_in_once(
     spark: Any, cluster: LocalCluster, topic: str, send: Send, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,

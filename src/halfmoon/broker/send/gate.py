@@ -134,7 +134,11 @@ class Gate(Service):
         else:
             placed = groups
         stored: list[tuple[Group, StoredGroup]] = []
-        for group, appended in zip(groups, self._appended(placed, now)):
+        try:
+            outcomes = self._sends.append_all(placed, now)
+        except Exception as exc:  # our own mistake: all senders are answered
+            outcomes = [exc] * len(placed)
+        for group, appended in zip(groups, outcomes):
             if isinstance(appended, Appended):
                 try:
                     if group[2]:
@@ -149,12 +153,6 @@ class Gate(Service):
         except Exception:  # our own mistake, with one of them
             log.exception("the replies to %d groups of sends failed: each group is answered by itself", len(stored))
             self._acknowledge_apart(stored, now)
-
-    def _appended(self, placed: list[Group], now: int) -> list[Appended | Exception]:
-        try:
-            return self._sends.append_all(placed, now)
-        except Exception as exc:  # our own mistake: all senders are answered
-            return [exc] * len(placed)
 
     def _permitted(self, groups: list[Group]) -> list[Group]:
         """Return the groups without the half messages of accounts that may not produce in their producer groups: refuse these."""

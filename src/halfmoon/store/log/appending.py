@@ -72,7 +72,10 @@ class Appending:
             self._log.write()
         except OSError as exc:
             self._take_back(gathered, outcomes, StoreNotWritable(self._health.write_failed("the log", exc)))
-        self._note(gathered, outcomes)
+        try:
+            self._note_end(self._log.end)  # before anything is answered
+        except OSError as exc:
+            self._not_noted(gathered, outcomes, exc)
         for index, queue, appended in gathered:
             try:
                 self._publish(queue, appended, now)
@@ -80,15 +83,14 @@ class Appending:
                 outcomes[index] = exc
         return outcomes
 
-    def _note(self, gathered: list[tuple[int, ConsumeQueue, Appended]], outcomes: list[Appended | Exception]) -> None:
-        """Note where the log ends before anything is answered. Without a note nothing that was written is answered or shown."""
-        try:
-            self._note_end(self._log.end)
-        except OSError as exc:
-            refusal = StoreNotWritable(self._health.fail(f"the checkpoint cannot be written: {exc}"))
-            for index, _, _ in gathered:
-                outcomes[index] = refusal
-            gathered.clear()
+    def _not_noted(
+        self, gathered: list[tuple[int, ConsumeQueue, Appended]], outcomes: list[Appended | Exception], exc: OSError
+    ) -> None:
+        """Refuse all that was written, and show nothing of it: a start would not know that it was there."""
+        refusal = StoreNotWritable(self._health.fail(f"the checkpoint cannot be written: {exc}"))
+        for index, _, _ in gathered:
+            outcomes[index] = refusal
+        gathered.clear()
 
     def _gather(self, topic: str, queue_id: int, messages: Messages, now: int) -> tuple[ConsumeQueue, Appended]:
         """Give messages their places, and the log their records to write. Raises what `Store.append` does."""
