@@ -41,7 +41,7 @@ from halfmoon.events.event import Event
 from halfmoon.model import RECONSUME_REASON, ConsumeFrom, ConsumeStatus, Message, SendResult, StoredMessage
 from halfmoon.testing.clients import nameservers
 from halfmoon.testing.transport import BROKER_NAME, MemoryTransport
-from halfmoon.testing.world import World, WorldProducer, WorldTransactionProducer
+from halfmoon.testing.world import World, WorldProducer, WorldTransactionProducer, apart
 from halfmoon.wire.headers.offset import UpdateConsumerOffset
 
 T = TypeVar("T")
@@ -320,7 +320,7 @@ class MemoryBus(World):
         member = getattr(part, "transport", part)
         if member not in self.members:
             raise UsageError(f"{part!r:.80} does not publish on this bus")
-        member.settle()
+        apart(member.settle)
         member.dead = True
         member.end()
 
@@ -331,7 +331,7 @@ class MemoryBus(World):
     def let_publishers_decide(self) -> None:
         """Have publishers decide what they can decide: of what a broker would have moments later, a test sees all."""
         for member in list(self.members):
-            member.settle()
+            apart(member.settle)
 
     # ------------------------------------------------------------ faults
 
