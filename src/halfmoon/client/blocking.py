@@ -110,17 +110,20 @@ class BlockingSender(Blocking):
         in a forked child, and what the operation raises.
         """
         self._client.running()
-        return self._running_driver().run(operation)
+        assert self._driver is not None
+        return self._driver.run(operation)
 
     def conclude(self, operation: Op[T]) -> T:
         """Run an operation as `run`, also when the client is closed meanwhile: what it asks for fails then."""
-        return self._running_driver().run(operation)
+        if self._driver is None:
+            raise NotRunning(_NOT_STARTED)
+        return self._driver.run(operation)
 
     def post(self, operation: Op[None]) -> None:
         """Run an operation as `conclude` as far as it goes without waiting for anything, and the rest beside everything else."""
-        self._running_driver().post(operation)
-
-    def _running_driver(self) -> BlockingDriver:
         if self._driver is None:
-            raise NotRunning(f"this {type(self).__name__} is not started: call start()")
-        return self._driver
+            raise NotRunning(_NOT_STARTED)
+        self._driver.post(operation)
+
+
+_NOT_STARTED = "The producer is not running: start it first"

@@ -12,6 +12,7 @@ from halfmoon.broker.send.replies import StoredGroup
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.broker.transactions.half import committed, half_message
 from halfmoon.hot import ENTRY, Group, Messages
+from halfmoon.instant import BEGINNING
 from halfmoon.ports import Buffer
 from halfmoon.store.records import whole_record
 from halfmoon.store.store import Appended
@@ -78,6 +79,7 @@ def hasty(broker: Any) -> None:
 
     class AtOnce:
         can_reply = True
+        now = BEGINNING
 
     decisions._pending_replies = AtOnce()  # type: ignore[assignment]
 
@@ -96,7 +98,7 @@ def forgetful(broker: Any) -> None:
                 nowhere = Messages.lying_at([10**9 + number for number in range(len(messages))])
                 for sender in messages.senders:
                     nowhere.sent(*sender)
-                sends.acknowledge([StoredGroup(nowhere, queue_id, 10**6 + chance.randrange(10**6))], now)
+                sends.acknowledge([StoredGroup(nowhere, queue_id, 10**6 + chance.randrange(10**6))])
             else:
                 kept.append(half)
         if kept:
@@ -122,13 +124,13 @@ def lonely(broker: Any) -> None:
     checks, index = broker.transactions.checks, broker.transactions.index
     ask, learn = checks._ask_in_turn, checks._learn_live
 
-    def learned(now: int) -> None:
+    def learned(now: Any) -> None:
         learn(now)
         checks._live = _Everybody()
 
-    def asked(half: Any, parts: Any, now: int) -> Any:
+    def asked(half: Any, parts: Any, now: Any) -> Any:
         if not checks._members(parts)[0]:
-            index.checked(half.index, now // 1000, 0)
+            index.checked(half.index, now.date // 1000, 0)
         return ask(half, parts, now)
 
     checks._learn_live, checks._ask_in_turn = learned, asked  # type: ignore[method-assign]

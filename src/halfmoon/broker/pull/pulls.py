@@ -244,10 +244,11 @@ class Pulls(Service):
         self._holds.refused(may_stay)
 
     def stop(self, now: Instant) -> None:
-        """Answer all held pulls."""
+        """Answer all held pulls. Later ones are held until their connection ends: answered, they would come again at once."""
         self.turn(now)
         self._is_stopping = True
         self._resume(self._holds.refused(lambda hold: False))
+        self._is_stopping = False
 
     def turn(self, now: Instant) -> None:
         """A turn of the loop or a tick begins: property filters get a new budget."""
