@@ -21,7 +21,10 @@ class StatusLimits(msgspec.Struct, frozen=True):
 
 
 class BrokerStatus(msgspec.Struct, frozen=True):
-    """Status of a broker. Rates are those of the last seconds, as it counts them; None: not reported, or none."""
+    """Status of a broker. Rates are those of the last seconds, as it counts them; None: not reported, or none.
+
+    ``native`` is the version of halfmoon-native; empty: a broker of Halfmoon without it; None: another broker.
+    """
 
     name: str
     id: int

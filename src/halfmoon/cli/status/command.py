@@ -72,6 +72,8 @@ def _show(status: ClusterStatus) -> None:
         say(f"  {fault}")
     if status.brokers:
         show_table("brokers", BROKER_COLUMNS, map(_row, status.brokers))
+    if slow := [broker.name for broker in status.brokers if broker.native == ""]:
+        say(f"slower than need be, without the package halfmoon-native: {', '.join(dict.fromkeys(slow))}")
     if status.backlog:
         rows = [
             (group, behind.messages, "" if behind.behind_ms is None else span_text(behind.behind_ms))

@@ -83,7 +83,7 @@ def _broker(
         address=address,
         cluster=cluster,
         version=info.get("brokerVersionDesc"),
-        native=info.get("nativeVersion") or None,
+        native=info.get("nativeVersion"),
         uptime_ms=max(0, at_ms - started_ms) if started_ms else None,
         in_per_second=_first_number(info.get("putTps")),
         out_per_second=_first_number(info.get("getTransferedTps") or info.get("getTransferredTps")),
