@@ -159,7 +159,7 @@ def forgetful(*arguments: Any) -> Any:
 @faulty_broker
 def hasty(broker: Any) -> None:
     """A broker that answers with sync flush before the sync."""
-    broker.sends.acknowledge = lambda stored, now: broker.sends.replies.answer(stored)  # type: ignore[method-assign]
+    broker.sends.acknowledge = lambda stored: broker.sends.replies.answer(stored)  # type: ignore[method-assign]
 
 
 @faulty_broker

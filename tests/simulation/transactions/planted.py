@@ -25,12 +25,12 @@ from tests.simulation.messages.planted import FaultyDisk, FaultyFile, SimFile
 def eager(broker: Any) -> None:
     """A broker that takes a producer's *I do not know* for a commit."""
 
-    def end(request: Any) -> None:
+    def taken(request: Any) -> None:
         fields = request.command.fields
         fields["commitOrRollback"] = {"8": "8", "12": "12"}.get(fields["commitOrRollback"], "8")
-        broker.transactions.decisions.end(request)
+        broker.transactions.decisions.take(request)
 
-    broker._handlers[37] = end
+    broker._gathering[37] = taken
 
 
 def make_visible(broker: Any, half: Any) -> None:
