@@ -22,9 +22,9 @@ from processes import DemoFailed, Processes
 from halfmoon import Admin, BrokerError, HalfmoonError, PullConsumer
 
 DOWN_S = 1.0
-"""How long the broker is down after a kill: long enough for orders to pile up."""
+"""Time that the broker is down after a kill: long enough for orders to pile up."""
 LATEST_S, SPARK_LATEST_S = 120.0, 300.0
-"""How long the demo may take at most: until Spark begins, and Spark itself."""
+"""Time limits of the demo: until Spark begins, and of Spark itself."""
 LOOK_S = 0.05
 BATCHES = 12
 """Batches of the stream of the first Spark driver, one a second."""
@@ -173,7 +173,7 @@ class Demo:
         return self.counts().paid + self.counts().refused
 
     def _all_delivered(self) -> bool:
-        """Whether all reminders were sent, and they and the large orders were delivered."""
+        """Return whether all reminders were sent, and they and the large orders were delivered."""
         paid = self.orders.execute("SELECT id, cents FROM orders WHERE state = ?", (PAID,)).fetchall()
         sent, wanted = ids(self.orders, "reminders"), {order for order, _ in paid if wants_reminder(int(order[2:]))}
         large = {order for order, cents in paid if cents > LARGE_CENTS}

@@ -15,7 +15,7 @@ from simulation.ledger import Acked, Commit, Contents, Ledger, Place, Seen
 from simulation.verdict import by_checker
 
 WAIT_OFF_MS = 50
-"""How much earlier or later than it was to a pull may be answered that found nothing: the way there and back."""
+"""Tolerance of the answer to a pull that found nothing: the way there and back."""
 
 
 def check(ledger: Ledger, contents: Contents, offsets: dict[tuple[str, Place], int]) -> list[str]:
@@ -97,7 +97,7 @@ def offsets_unique_and_dense(ledger: Ledger, contents: Contents) -> list[str]:
 
 
 def _may_have_holes(ledger: Ledger, place: Place) -> bool:
-    """Whether power was lost, the log was damaged, or the queue was rebuilt from a log that was cut short."""
+    """Return whether power was lost, the log was damaged, or the queue was rebuilt from a log that was cut short."""
     damaged = any(hit.broker == place.broker for hit, _ in ledger.spoilt)
     rebuilt = ledger.faults_of(place.broker, "torn") and ledger.faults_of(place.broker, "vanish")
     return bool(damaged or rebuilt or ledger.faults_of(place.broker, "power"))

@@ -23,7 +23,7 @@ app = App()
 
 SHELLS = ("bash", "zsh", "fish")
 WAIT_S = 0.5
-"""How long names of a cluster are waited for; then the process ends without any."""
+"""Longest time to wait for names of a cluster; then the process ends without any."""
 NAMES_MAX = 1_000
 """Names that are offered: a shell asks before it shows a hundred."""
 

@@ -87,7 +87,7 @@ def consume(
 
 
 def _no_housekeeping(record: logging.LogRecord) -> bool:
-    """Whether a line of the client's log concerns readers: the ones about each queue's offset do not."""
+    """Return whether a line of the client's log concerns readers: the ones about each queue's offset do not."""
     return record.module != "offsets"
 
 

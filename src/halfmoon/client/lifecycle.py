@@ -81,7 +81,7 @@ class Client(Generic[S]):
 
     @property
     def serialization(self) -> int:
-        """How the headers of requests are written."""
+        """Serialization of the headers of requests."""
         return ROCKETMQ if self.settings.serialization == "ROCKETMQ" else JSON
 
     async def start(self) -> None:

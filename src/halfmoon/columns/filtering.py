@@ -1,4 +1,4 @@
-"""What filters look at: which entries have a wanted tag, and the properties of records. Keeps nothing.
+"""Filtering of entries by tag, and access to the properties of records. Keeps nothing.
 
 Of a record only the fixed head and the properties are looked at, never the body.
 """

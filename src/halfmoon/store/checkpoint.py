@@ -106,7 +106,7 @@ class CheckpointFile:
         self.durable_offset = self._written_offset = 0
         """The `Checkpoint.durable_offset` that is on the device itself."""
         self.noted_end: int | None = None
-        """What the last read found of `note_end`."""
+        """Note of `note_end` that the last read found."""
         self._note_at = _NOTES_AT
 
     def read(self) -> Checkpoint:

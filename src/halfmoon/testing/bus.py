@@ -174,7 +174,7 @@ class MemoryBus(World):
         self._begins: dict[str, dict[int, int]] = {}
         """Where the messages since the last `clear` begin, by topic and queue."""
         self._subscribed: dict[str, int] = {}
-        """How many members each consumer group has here."""
+        """Number of members of each consumer group here."""
         self._consumed: dict[str, list[StoredMessage]] = {}
 
     def transport(self, group: str) -> MemoryTransport:
@@ -436,7 +436,7 @@ class MemoryBus(World):
 
     @property
     def waiting(self) -> tuple[Waiting, ...]:
-        """What was not consumed and comes again: ``group``, ``message``, ``attempt``, ``reason``, ``due_ms``."""
+        """Events that were not consumed and come again: ``group``, ``message``, ``attempt``, ``reason``, ``due_ms``."""
         listed = self.ask_admin(delayed_messages, count_max=MESSAGES_MAX).messages
         parked = [(one.due_ms, self.ask_admin(message_by_offset_id, one.offset_msg_id)) for one in listed if "%RETRY%" in one.topic]
         return tuple(
@@ -447,7 +447,7 @@ class MemoryBus(World):
 
     @property
     def dead_letters(self) -> tuple[Waiting, ...]:
-        """What was not consumed in 17 attempts, or one more than ``reconsume_max``, and does not come again."""
+        """Events that were not consumed in 17 attempts, or one more than ``reconsume_max``, and do not come again."""
         letters = [(group, message) for group in self._consumed for message in self.messages(f"%DLQ%{group}")]
         return tuple(
             _waiting(group, message, message.store_ms)._replace(attempt=message.reconsume_times)
@@ -457,12 +457,12 @@ class MemoryBus(World):
 
     @property
     def checks_sent(self) -> int:
-        """How many checks were sent."""
+        """Number of checks that were sent."""
         return self._counter("checks_sent")
 
     @property
     def contradictions(self) -> int:
-        """How many decisions were refused because the opposite had been decided."""
+        """Number of decisions that were refused because the opposite had been decided."""
         return self._counter("contradictions")
 
     def events(self, topic: str | None = None, code: str | None = None) -> list[Event]:

@@ -20,7 +20,7 @@ KNOCK_AGAIN_US, KNOCK_AGAIN_MAX_US = 1_000_000, 64_000_000
 """Who gets no answer knocks again after a second, then after twice that, as Linux does."""
 
 DELAY_US = 40, 400
-"""What a piece of bytes takes, at least and at most, microseconds."""
+"""Least and longest time that a piece of bytes takes, microseconds."""
 
 
 class End:

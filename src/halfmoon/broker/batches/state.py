@@ -39,7 +39,7 @@ PieceKey = tuple[str, int, int]
 
 
 class Attempt(msgspec.Struct):
-    """What one attempt of a task sent here. ``heard_at``: the last sign of life. ``restored``: a start found it in the log.
+    """Messages that one attempt of a task sent here. ``heard_at``: the last sign of life. ``restored``: found by a start.
     ``ask_soon``: ask the coordinator before the timeout."""
 
     name: str

@@ -33,7 +33,7 @@ LOCKS_MAX = 200_000
 CLIENT_ID_LENGTH_MAX = 1024
 
 EXPIRE_SCAN_MS = 10_000
-"""How often locks are looked for that have run out."""
+"""Interval between searches for expired locks."""
 
 _STALE_MAX = 1000
 """Entries about locks that are not there any more: more than these and twice the number of locks are removed together."""
@@ -43,7 +43,7 @@ Place = tuple[str, str, int]
 
 
 class Lock(msgspec.Struct):
-    """Who owns a queue. ``wanted``: another client was refused it since it was taken; ``due``: when it is looked at again."""
+    """Owner of a queue. ``wanted``: another client was refused it since it was locked; ``due``: time of the next check."""
 
     client_id: str
     peer: int

@@ -59,7 +59,7 @@ NOTICES_A_TURN = 256
 """Notices that leave in one turn: each is a write to a connection of its own, some 10 us."""
 
 EXPIRE_SCAN_MS = 10_000
-"""How often silent clients are looked for. Follows ClientHousekeepingService."""
+"""Interval between searches for silent clients. Follows ClientHousekeepingService."""
 
 CLIENT_ID_LENGTH_MAX = 1024
 """A client id is made of an address, an instance name and a unit name."""

@@ -61,7 +61,7 @@ class Sending:
 
 
 Sender = tuple[int, int, int, int, int]
-"""Who sent how many messages, and how that is answered: the arguments of `Messages.sent`."""
+"""Sender of some messages and the way to answer it: the arguments of `Messages.sent`."""
 
 Step = Callable[[Sending], bool | None]
 """Refuses a send by raising BrokerError, or changes it; True: the gate is done with it, for it went another way or waits."""

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 LOCK_WAIT_MS = 10_000
-"""How long a consumer waits for a transaction that processes the same event; then the event comes again later."""
+"""Longest time that a consumer waits for a transaction that processes the same event; then the event comes again later."""
 
 
 class DatabaseProvider:

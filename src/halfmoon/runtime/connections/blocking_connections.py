@@ -35,7 +35,7 @@ LOOK_S = 0.005
 AHEAD_BYTES = 8 * 1024
 """Read at once of an answer: most are short, and a large buffer would be mapped and unmapped for each."""
 RECEIVE_BYTES = 4 * 1024 * 1024
-"""What the system is asked to keep for a connection that reads nothing ahead; it may grant less."""
+"""Receive buffer requested for a connection that reads nothing ahead; the system may grant less."""
 
 _PREFIX = Struct(">iI")
 
