@@ -9,7 +9,6 @@ import pytest
 
 from halfmoon.wire import peer
 from halfmoon.wire.peer import Asked, Backlog
-from simulation.delays.history import simulate_delays
 from simulation.messages.history import simulate
 from simulation.order.history import simulate_order
 from simulation.polls.history import simulate_polls
@@ -17,7 +16,8 @@ from simulation.redelivery.history import simulate_redelivery
 from simulation.transactions.history import simulate_transactions
 
 pytestmark = pytest.mark.slow
-HISTORIES = [simulate, simulate_delays, simulate_order, simulate_polls, simulate_redelivery, simulate_transactions]
+HISTORIES = [simulate, simulate_order, simulate_polls, simulate_redelivery, simulate_transactions]
+"""Those in which requests wait: in the others almost all are sends, which are carried out together."""
 
 
 @pytest.mark.parametrize("history", HISTORIES, ids=lambda history: history.__name__)

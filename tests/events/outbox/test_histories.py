@@ -16,7 +16,7 @@ from halfmoon.events.databases.listening import ListeningConnection
 from halfmoon.events.outbox import listener as listener_module
 from halfmoon.events.outbox import relay as relay_module
 from halfmoon.events.outbox import sent, status
-from halfmoon.events.outbox.listener import Listener
+from halfmoon.events.outbox.listener import CommitListener
 from halfmoon.events.outbox.relay import Relay
 from halfmoon.model import MessageQueue, SendResult, SendStatus
 from tests.events.outbox.outboxes import Outbox
@@ -258,7 +258,7 @@ def test_whenever_transactions_commit_and_connections_break_a_relay_that_waits_h
         patch.setattr(listener_module.selectors, "DefaultSelector", lambda: selected)
         selected = Selected()
         selected.server = server
-        listening = Listener(server, server.looked, "r1")
+        listening = CommitListener(server, server.looked, "r1")
         try:
             until(server.idle.is_set, "the end of the story", within_s=20)
             assert server.seen == server.committed, "a relay that waits has seen every row"

@@ -122,6 +122,7 @@ assert bytes(file.view(0, at)) == b"r" * at
 OPEN = """
 from pathlib import Path
 from halfmoon.errors import StoreNotWritable
+from halfmoon.instant import instant
 from halfmoon.store import Store, StoreSettings
 sizes = dict(commit_log_file_bytes=1 << 20, queue_file_bytes=600_000, hash_slots=5000, index_entries_max=20_000)
 store = Store.open(disk, StoreSettings(**sizes), bytes(8), instant(1_700_000_000_000))
@@ -170,7 +171,7 @@ now = 1_700_000_000_000
 for step in range(10):
     store.tick(instant(now := now + 10_000))
     for work in store.work():
-        work.done(work.run(), now)
+        work.done(work.run(), instant(now))
 assert disk.exists("config/spare"), "the room is held again"
 """,
     )

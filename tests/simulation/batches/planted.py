@@ -12,6 +12,7 @@ from halfmoon.broker.broker import Broker
 from halfmoon.broker.delay.delay import RequestedDelay
 from halfmoon.broker.request import Reply, Request
 from halfmoon.effects import Op
+from halfmoon.instant import Steady
 from halfmoon.store.entries import prepared_offset
 from halfmoon.store.store import Draft
 from halfmoon.wire.bodies.batches import BatchPromise, coordinator_of
@@ -69,10 +70,10 @@ def reopening(*arguments: Any) -> Any:
     batches.is_decided = lambda stream, batch: False  # type: ignore[method-assign]
     take_piece, apply = batches.streams.piece, batches.apply
 
-    def piece(found: StoredPiece, *, restored: bool) -> None:
+    def piece(found: StoredPiece, heard: Steady, *, restored: bool) -> None:
         stream = batches.streams.ensure(found.id, found.store_ms, found.piece.physical_offset)
         applied, stream.applied = stream.applied, -1
-        take_piece(found, restored=restored)
+        take_piece(found, heard, restored=restored)
         stream.applied = applied
 
     def applied_again(request: Request) -> Reply | None:

@@ -90,7 +90,7 @@ def test_a_search_that_answers_something_else_is_found(monkeypatch: pytest.Monke
     assert found(1, "kill", "searches")
 
 
-@pytest.mark.parametrize("seed", [2, 5])
+@pytest.mark.parametrize("seed", [5, 7])
 def test_a_row_that_is_believed_though_it_is_damaged_is_found_in_every_seed(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     monkeypatch.setattr("halfmoon.store.queues.inventory.crc32", lambda data: 7)
     monkeypatch.setattr("halfmoon.store.two_slots.crc32", lambda data: 7)
@@ -131,7 +131,7 @@ def test_a_start_on_a_damaged_log_that_breaks_a_rule_is_found(
         ("queues.reservations.Reservations.raise_all_floors", "damage,power", "offsets", 11),  # sync flush without reservations
         ("queues.reservations.Reservations.raise_all_floors", "damage,power", "offsets", 7),
         ("queues.inventory.Inventory.note_durable", "vanish,power", "lost", 28),
-        ("queues.inventory.Inventory.note_durable", "vanish,power", "lost", 35),
+        ("queues.inventory.Inventory.note_durable", "vanish,power", "lost", 24),
     ],
 )
 def test_a_start_after_a_loss_of_power_that_breaks_a_rule_is_found(
