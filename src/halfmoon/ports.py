@@ -113,9 +113,11 @@ class Disk(Protocol):
         """Whole content of a small file, or None when it is missing."""
 
     def save(self, path: str, data: bytes, *, keep_previous: bool = True, private: bool = False) -> None:
-        """Replace a small file atomically and durably: temporary file, sync, the old one kept as ``.bak``, rename, sync of the
-        directory. ``private``: for its owner alone, whoever may read the others. Waits for the device. May be called from another
-        thread."""
+        """Replace a small file atomically and durably.
+
+        Temporary file, sync, the old one kept as ``.bak``, rename, sync of the directory. ``private``: readable by its owner only.
+        Waits for the device. May be called from another thread.
+        """
 
     def sync_directory(self, path: str) -> None:
         """Make names made in or removed from a directory durable. Waits for the device."""
@@ -130,7 +132,7 @@ class Disk(Protocol):
         """Take the exclusive lock of the directory. Raises StoreLocked when another process has it."""
 
     def boot_id(self) -> str | None:
-        """A text that changes when the machine restarts (so: whether unsynced writes can have been lost); None: unknown."""
+        """Return a text that changes when the machine restarts, and unsynced writes may be lost; None: unknown."""
 
 
 class Core(Protocol):
@@ -145,10 +147,10 @@ class Core(Protocol):
         """Begin: listeners are open."""
 
     def connected(self, peer: int, remote: str, now: Instant) -> None:
-        """A connection was accepted; ``remote`` is ``host:port``."""
+        """Take in an accepted connection; ``remote`` is ``host:port``."""
 
     def certified(self, peer: int, names: tuple[str, ...]) -> None:
-        """The connection showed a certificate with these names, which was verified. Once at most, and before its first `feed`."""
+        """Note the names in the verified certificate of a connection. Once at most, and before its first `feed`."""
 
     def feed(self, peer: int, data: bytes) -> None:
         """Bytes arrived."""
@@ -160,13 +162,13 @@ class Core(Protocol):
         """
 
     def slow(self, peer: int, *, is_slow: bool) -> None:
-        """The connection does not read what it is sent: nothing is read from it any more; or it reads again."""
+        """Note that a connection does not read what it is sent, so that nothing is read from it, or that it reads again."""
 
     def unanswered(self, peer: int) -> bool:
         """Whether requests of the connection wait for a further turn: it is not closed at the end of its stream before that."""
 
     def lost(self, peer: int, now: Instant) -> None:
-        """The connection is gone."""
+        """Forget a connection that is gone."""
 
     def due(self, now: Instant) -> Steady | None:
         """When `tick` wants to be called next, or None. Who waits for a date is early or late once the clock is set: ask again."""

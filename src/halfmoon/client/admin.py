@@ -81,7 +81,7 @@ def _described(method: Any, operation: Callable[..., Any]) -> Any:
 
 
 class Operations:
-    """What administration clients can do. To add something: an operation in `halfmoon.client.core.admin`, and its line here."""
+    """Operations of administration clients. To add one: an operation in `halfmoon.client.core.admin`, and its line here."""
 
     cluster = Operation(AdminCore.cluster)
     status = Operation(status)

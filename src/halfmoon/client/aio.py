@@ -185,8 +185,10 @@ class AsyncProducer(Client[ProducerSettings]):
     def _begun(
         self, message: Message, queue: MessageQueue | None, selector: Selector | None, key: Any, timeout_ms: int | None
     ) -> tuple[FirstAttempt, asyncio.Future[Command] | None] | None:
-        """Begin to send a message whose route is known; None: nothing was done. The future is None where the socket must be waited
-        for. Raises as `send`."""
+        """Begin to send a message whose route is known, and return its first attempt; None: nothing was done.
+
+        The future is None where the socket must be waited for. Raises as `send`.
+        """
         connections = self.running().connections
         self._check_loop()
         born_ms = self.clock.now()
@@ -308,9 +310,9 @@ class AsyncPushConsumer(GroupClient[PushSettings]):
         self.core = push_core(checked, self.instance, _offsets(checked, self.instance), self._ids, allocate)
 
     def subscribe(self, topic: str, expression: str = "*", expression_type: str = "TAG", *, sql: str | None = None) -> None:
-        """Subscribe to a topic: all messages (``*``), those with one of some tags (``A || B``), or those whose properties match an
-        SQL92 expression (``sql="a > 5 AND b = 'x'"``).
+        """Subscribe to a topic: all messages, those with one of some tags, or those that match an SQL92 expression.
 
+        ``expression`` is ``*`` or tags (``A || B``), ``sql`` an expression over properties (``"a > 5 AND b = 'x'"``).
         A broker that refuses the expression does so when the consumer starts: SubscriptionParseFailed names the place and a remedy.
         """
         self.core.subscribe(topic, expression, expression_type, sql=sql, version=self.clock.now())

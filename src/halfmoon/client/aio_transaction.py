@@ -211,7 +211,7 @@ class AsyncHalf:
 
     @property
     def transaction_id(self) -> str:
-        """What a check will know the transaction by; write it into the database, in the transaction itself."""
+        """Identity by which a check will know the transaction; write it into the database, in the transaction itself."""
         return self._half.message_id
 
     @property

@@ -35,8 +35,9 @@ CLOSE_TIMEOUT_S = 10.0
 
 
 def from_environment(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the account and the encryption that this process's environment names where ``given`` settings name none, for a client
-    that starts in another process. Raises SettingError.
+    """Return the account and the encryption that the environment names where ``given`` settings name none.
+
+    For a client that starts in another process. Raises SettingError.
     """
     found: dict[str, Any] = {}
     if not any(given[name] for name in ("access_key", "secret_key", "credentials")) and (account := credentials(os.environ)):
@@ -48,7 +49,7 @@ def from_environment(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Client(Generic[S]):
-    """What all clients share. A subclass defines how it begins and how it finishes."""
+    """Base of all clients. A subclass defines how it begins and how it finishes."""
 
     def __init__(self, settings: S, *, stable_id: bool = False, threads: int = THREADS) -> None:
         if not settings.nameserver and (known := os.environ.get("NAMESRV_ADDR", "")):
@@ -59,7 +60,7 @@ class Client(Generic[S]):
         self.credentials = credentials(
             os.environ, settings.access_key, settings.secret_key, settings.security_token, settings.credentials
         )
-        """Who signs what this client asks; None: nobody."""
+        """Signer of this client's requests; None: they are not signed."""
         self._signed = frozenset(split_addresses(getattr(settings, "signed_addresses", "")))
         ip = local_ip(settings.nameserver.split(";")[0] or None)
         process = f"{os.getpid()}#{time.monotonic_ns() + random.SystemRandom().randrange(1000)}"
@@ -214,7 +215,7 @@ def signing(settings: ClientSettings | Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _tls_of(settings: ClientSettings) -> OutgoingTls:
-    """Raises SettingError: certificates do not load."""
+    """Return the TLS of a client's connections. Raises SettingError: certificates do not load."""
     return OutgoingTls(
         ClientTls(
             settings.tls_ca,

@@ -57,10 +57,10 @@ BEHIND_TRIES = 4
 """How often a queue is looked at that ends before the range does, until its messages count as lost: 1.5 s."""
 
 NO_QUEUE = 1
-"""What a broker answers that has no queue of that number any more, among other things."""
+"""Reply code of a broker that has no queue of that number any more, among other things."""
 
 MAY_NOT_FILTER = (1, 23)
-"""What a broker answers that filters nothing by SQL92, or does not take the expression."""
+"""Reply codes of a broker that filters nothing by SQL92, or does not take the expression."""
 
 T = TypeVar("T")
 
@@ -304,8 +304,9 @@ class _Reading:
         return range_request(self._queue, segment, self._max_bytes, half_messages=audit, selection=self._selection, born=self._born)
 
     def _refused(self, refusal: BrokerError) -> list[bytes]:
-        """A broker that does not want to filter, as its settings may say, sends everything. Of a queue that is not read any more,
-        and of a topic that is another, all is missing. What else it refuses is an error.
+        """Handle a refusal: read everything of a broker whose settings forbid it to filter; other refusals are errors.
+
+        Of a queue that is not read any more, and of a topic that was made again, all offsets are missing.
         """
         if isinstance(refusal, TopicRecreated) or (refusal.code == NO_QUEUE and self._removed()):
             log.warning("a queue is not read any more: queue=%s reason=%s", self._queue, refusal)
@@ -407,7 +408,7 @@ class _Reading:
         self._window.again()
 
     def _leave(self) -> None:
-        """The read is over or was given up: keep the connection if nothing is under way on it."""
+        """End the read, and keep the connection if nothing is under way on it."""
         link, self._link = self._link, None
         if link is not None and not self._asked:
             self._client.links.give(link)

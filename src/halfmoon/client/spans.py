@@ -32,7 +32,7 @@ T = TypeVar("T")
 TRACEPARENT, TRACESTATE = "traceparent", "tracestate"
 INSTALLED = find_spec("opentelemetry") is not None
 LINKS_MAX = 128
-"""Of a span: what OpenTelemetry's SDK keeps unless told otherwise."""
+"""Links of a span that OpenTelemetry's SDK keeps unless told otherwise."""
 
 # ---------------------------------------------------------------- where somebody records
 

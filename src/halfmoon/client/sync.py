@@ -168,9 +168,9 @@ class PushConsumer(Blocking):
         super().__init__(loop.plain(AsyncPushConsumer, settings, allocate=allocate, **values), loop)
 
     def subscribe(self, topic: str, expression: str = "*", expression_type: str = "TAG", *, sql: str | None = None) -> None:
-        """Subscribe to a topic: all messages (``*``), those with one of some tags (``A || B``), or those whose properties match an
-        SQL92 expression (``sql="a > 5 AND b = 'x'"``).
+        """Subscribe to a topic: all messages, those with one of some tags, or those that match an SQL92 expression.
 
+        ``expression`` is ``*`` or tags (``A || B``), ``sql`` an expression over properties (``"a > 5 AND b = 'x'"``).
         A broker that refuses the expression does so when the consumer starts: SubscriptionParseFailed names the place and a remedy.
         """
         self._loop.plain(self._client.subscribe, topic, expression, expression_type, sql=sql)

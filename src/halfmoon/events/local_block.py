@@ -138,7 +138,7 @@ class LocalBlock:
         transaction.end(Status.COMMITTED)
 
     def _roll_back(self, transaction: LocalTransaction) -> Generator[End, None, None]:
-        """Whatever ``rollback`` does: no commit was begun, so nothing will be committed."""
+        """Roll back; even if ``rollback`` fails, no commit was begun, and nothing will be committed."""
         try:
             if self._rollback is not None:
                 yield self._rollback

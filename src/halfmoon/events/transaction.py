@@ -20,7 +20,7 @@ from halfmoon.events.databases.unused_sessions import is_of, next_number, put_as
 from halfmoon.events.errors import AmbiguousTransaction, NoTransaction, TransactionEnded
 
 SYNCHRONIZATIONS_MAX = 100_000
-"""Of one transaction; a transaction with more of them holds too much in memory to end well."""
+"""Synchronizations of one transaction; one with more of them holds too much in memory to end well."""
 
 WATCHERS_MAX = 1_000
 
@@ -88,7 +88,7 @@ class LocalTransaction:
         """Values that providers and publishers keep with it."""
         self._scopes: list[list[Synchronization]] = [[]]
         self._names: list[object] = []
-        """Of the savepoints that are open: each has a scope of its own, inside that of the transaction."""
+        """Names of the savepoints that are open: each has a scope of its own, inside that of the transaction."""
         self._count = 0
 
     def register(self, synchronization: Synchronization | None) -> None:

@@ -1,1 +1,1 @@
-"""What clients decide: operations as generators over `halfmoon.effects`. Never waits, never looks at a clock, opens nothing."""
+"""Decisions of clients: operations as generators over `halfmoon.effects`. Never waits, never looks at a clock, opens nothing."""

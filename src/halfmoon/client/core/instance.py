@@ -62,7 +62,7 @@ class Member(Protocol):
         """Other members came or went: rebalance."""
 
     def disconnected(self, address: str) -> None:
-        """The connection to a broker is lost."""
+        """Handle the loss of the connection to a broker."""
 
     def reset(self, topic: str, offsets: dict[MessageQueue, int]) -> Op[None]:
         """Go to other offsets."""
@@ -148,9 +148,9 @@ class Instance:
             ended.fire()
 
     def connected(self, address: str) -> None:
-        """A connection was made; where it replaces a lost one, the broker has forgotten us and hears of us at once.
+        """Send a heartbeat at once if a new connection replaces a lost one, for then the broker has forgotten us.
 
-        So it does when the last heartbeat failed: a broker that is killed still takes a connection or two. A connection that a
+        Also where the last heartbeat failed: a broker that is killed still accepts a connection or two. A connection that a
         heartbeat itself makes does not count then, or a broker that hangs up after each would be asked in a circle.
 
         Follows the heartbeat of 5.x upon connecting; 4.x waits for the next one.
@@ -161,7 +161,7 @@ class Instance:
             self._beat.fire()
 
     def disconnected(self, address: str) -> None:
-        """A connection was lost; a consumer's locks on queues there are, too."""
+        """Handle a lost connection, and with it the consumer's locks on queues of that broker."""
         if self.member is not None:
             self.member.disconnected(address)
 

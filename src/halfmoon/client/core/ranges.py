@@ -152,7 +152,7 @@ class Window:
             self._left.sort()
 
     def handed_on(self, begin: int) -> None:
-        """The part at ``begin``, which is the head, was handed on."""
+        """Note that the part at ``begin``, which is the head, was handed on."""
         assert begin == self.head
         self.head = self._asked.pop(begin)
 
@@ -174,7 +174,7 @@ class Selection(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What the reply to a part says: it covers the offsets below ``reached``, and its body holds messages unless not ``found``.
+    """Reply to a part: it covers the offsets below ``reached``, and its body holds messages unless not ``found``.
 
     ``ends`` is what the queue holds; ``whole``: the broker says that there is a message for every offset, and that
     the body holds them and nothing else, but for those that a filter left out.

@@ -24,7 +24,7 @@ class PublishInfo(msgspec.Struct):
 
 
 class Route(msgspec.Struct, frozen=True):
-    """What name servers said of a topic, reduced to what clients need, comparable.
+    """Route of a topic as name servers gave it, reduced to what clients need, comparable.
 
     ``brokers`` maps broker names to addresses by broker id; ``queues`` are (broker name, read count, write count, permission).
     """

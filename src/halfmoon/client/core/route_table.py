@@ -31,7 +31,7 @@ LOOK_WAIT_MS = 500
 """At most so long a request that could not connect waits for the name server."""
 
 ROUTES_FAILED = "routes not refreshed"
-"""What fails, in the log, while no name server answers."""
+"""Name of this failure in the log, while no name server answers."""
 
 NEAR_MAX = 3
 """Names that are offered for one that is not there."""
@@ -241,7 +241,7 @@ class RouteTable:
             self._searches.pop(name, None)
 
     def known(self, topic: str) -> Route | None:
-        """The route of a topic, as far as known."""
+        """Return the route of a topic if it is known."""
         return self._routes.get(topic)
 
     def addresses(self, *, masters_only: bool = False) -> Iterable[tuple[str, int, str]]:
@@ -289,7 +289,10 @@ class RouteTable:
         self.learn(topic, template(route_of(from_json(TopicRouteData, bytes(reply.body))), queue_count))
 
     def _look_for(self, topic: str, broker_name: str, done: Signal) -> Op[None]:
-        """Runs by itself, on the client's loop, whichever thread found the broker gone. Fires ``done`` at its end."""
+        """Look for a broker of a topic; fires ``done`` at its end.
+
+        Runs by itself, on the client's loop, whichever thread found the broker gone.
+        """
         try:
             at = yield from steady()
             if broker_name not in self.brokers:

@@ -21,7 +21,7 @@ from halfmoon.wire.table import Header
 T = TypeVar("T")
 
 QUEUES, PERM = 8, 6
-"""Of a new topic."""
+"""Queues and permission of a new topic."""
 KNOWN_TRIES, KNOWN_PAUSE_MS = 40, 50
 """How often and how long a new topic is waited for: two seconds."""
 

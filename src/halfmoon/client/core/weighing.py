@@ -24,7 +24,7 @@ SAMPLED_MAX, SAMPLE_COUNT = 64, 8
 """Queues of a topic at other brokers of which messages are pulled, and how many from the middle of the range."""
 
 LIKELY_BYTES = 1024
-"""What a message is taken for when none of its topic could be looked at."""
+"""Assumed size of a message when none of its topic could be looked at."""
 
 _SIZE = Struct(">i").unpack_from
 

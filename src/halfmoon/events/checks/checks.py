@@ -42,7 +42,7 @@ log = logging.getLogger("halfmoon.events")
 
 
 class CheckContext:
-    """What a check is given beside the event. ``message`` is the half message, ``checks`` counts how often the broker has asked."""
+    """Context of a check, beside the event. ``message`` is the half message, ``checks`` counts how often the broker has asked."""
 
     def __init__(self, message: StoredMessage, checks: int) -> None:
         self.message = message
@@ -67,7 +67,7 @@ class Checks:
     """The checks of one publisher. Declare before messages flow; asked by many threads after that."""
 
     def __init__(self, codecs: Codecs, provider: Provider | None = None) -> None:
-        """``provider``: where token rows lie; None for a publisher without them."""
+        """Make the checks of a publisher. ``provider``: where token rows lie; None for a publisher without them."""
         self._codecs = codecs
         self.provider = provider
         self._functions: dict[tuple[str, str], Check] = {}

@@ -205,7 +205,7 @@ def _found(rows: Rows, event_ids: Sequence[str]) -> dict[str, tuple[int, int]]:
 
 @contextmanager
 def _at(provider: Provider, home: Home, lock_wait_ms: int | None) -> Iterator[Rows]:
-    """A transaction where the row of an event lies.
+    """Open a transaction where the row of an event lies.
 
     Raises AnotherDatabase for a table of an id that is not there or not to be touched, and for one that only reads.
     """
@@ -276,7 +276,7 @@ def settle(
 
 
 def _again(provider: Provider, event_id: str, home: Home, lock_wait_ms: int) -> LocalTransactionState:
-    """The key was taken while we wrote: by the original, or by another check."""
+    """Read who took the key while we wrote: the original, or another check."""
     try:
         return states(provider, [event_id], home, lock_wait_ms=lock_wait_ms).get(event_id, LocalTransactionState.OPEN)
     except Busy:

@@ -1,4 +1,4 @@
-"""What a consumer's function is given beside the event: where it came from, and a way to say that it could not be processed."""
+"""Context of a consumer's function: where the event came from, and a way to say that it could not be processed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ REASON_LENGTH_MAX = 1_000
 
 
 class ConsumerContext:
-    """What a consumer's function may look at and say.
+    """Context of one call of a consumer's function.
 
     ``event`` is what it was called with, ``message`` the message that carried it, ``group`` the consumer group, ``attempt`` how
     often this group was given the event, counted from 1. ``session`` is the transaction of ``dedup``: a Session, an AsyncSession,

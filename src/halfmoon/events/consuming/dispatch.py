@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class Outcome(NamedTuple):
-    """What is to become of a message: consumed, or delivered again for a reason. ``error`` is what was raised."""
+    """Outcome of a message: consumed, or delivered again for a reason. ``error`` is what was raised."""
 
     consumed: bool
     reason: str = ""

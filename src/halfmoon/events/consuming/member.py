@@ -80,11 +80,11 @@ class Member:
             )
 
     def assignment(self) -> list[MessageQueue]:
-        """The queues that are ours now."""
+        """Return the queues that are ours now."""
         return self._consumer.assignment()
 
     async def _listen(self, messages: list[StoredMessage], context: ConsumeContext) -> ConsumeStatus:
-        """The listener of the push consumer. What was raised is raised again, so that traces show it."""
+        """Handle messages as the listener of the push consumer. Errors are raised again, so that traces show them."""
         (message,) = messages
         attempt = message.reconsume_times + 1
         if self.dispatch.is_async(message):

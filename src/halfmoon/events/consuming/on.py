@@ -21,7 +21,7 @@ from halfmoon.events.event import check_code, check_name, check_whole
 from halfmoon.events.typed import required_type_of
 
 HANDLERS_MAX = 10_000
-"""Of one process; more is a mistake, such as decorating in a loop."""
+"""Handlers of one process; more is a mistake, such as decorating in a loop."""
 
 EVERY = "*"
 """In place of a code: every event of the topic that no other function of the group asks for."""
@@ -94,7 +94,7 @@ class Handler:
 
     @property
     def place(self) -> str:
-        """What it consumes, and by which function: for messages to people."""
+        """Group, topic, code and function, for messages to people."""
         return f"{self.group}: {self.topic}/{self.code} by {self.name}"
 
     @cached_property
@@ -116,7 +116,7 @@ class Handler:
 
 
 class _TypedOn(Protocol[Payload]):
-    """What `on` returns for a class of events: it decorates functions and methods of such an event, and classes."""
+    """Decorator that `on` returns for a class of events: for functions and methods of such an event, and classes."""
 
     @overload
     def __call__(self, target: type[Kind], /) -> type[Kind]: ...
@@ -277,13 +277,13 @@ def _declares(kind: type) -> bool:
 
 
 def _marks(kind: type) -> tuple[dict[str, Any], ...]:
-    """The marks on a class itself; those on a class from which it descends are that one's own."""
+    """Return the marks on a class itself, without those of its base classes."""
     marks: tuple[dict[str, Any], ...] = vars(kind).get(_MARK, ())
     return marks
 
 
 def _methods(kind: type) -> list[str]:
-    """The names of a class's decorated methods, in the order in which they stand; inherited ones first."""
+    """Return the names of a class's decorated methods in the order in which they stand; inherited ones first."""
     names = {name: _marked(value) for base in reversed(kind.__mro__) for name, value in vars(base).items()}
     return [name for name, marked in names.items() if marked]
 

@@ -1,5 +1,7 @@
-"""Runs consumers in a process of their own and again whenever a source file changes: for development. Opens no file, and imports
-nothing of the user's."""
+"""Runs consumers in a process of their own, and again whenever a source file changes, for development.
+
+Opens no file, and imports nothing of the user's.
+"""
 
 from __future__ import annotations
 

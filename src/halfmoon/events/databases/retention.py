@@ -13,7 +13,7 @@ STEP_ROWS = 1_000
 """Removed by one transaction, about: rows of one millisecond go together."""
 
 STEPS_MAX = 1_000
-"""Of one round; what is left waits for the next."""
+"""Steps of one round; the rest waits for the next."""
 
 
 def remove_old(provider: Database, table: Table, column: str, now_ms: int, keep_ms: int, *, steps_max: int = STEPS_MAX) -> int:

@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from typing import Any
 
 UNUSED_MAX = 100
-"""Of one context. Older ones are forgotten, and a publish has to name them."""
+"""Sessions remembered in one context. Older ones are forgotten, and a publish has to name them."""
 
 _numbers = itertools.count(1)
 

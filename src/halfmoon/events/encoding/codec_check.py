@@ -20,7 +20,7 @@ DEPTH_MAX = 100
 """Bound of the depth of lists and dicts, which also finds a value that contains itself."""
 
 INT_MIN, INT_MAX = -(2**63), 2**64 - 1
-"""What 64 bits hold, signed or unsigned; other languages read no more."""
+"""Range of 64 bits, signed or unsigned; other languages read no more."""
 
 _MOMENTS = (datetime, date, time, timedelta, UUID)
 

@@ -31,7 +31,7 @@ CODE, CONTENT_TYPE, VERSION = "EVENT_CODE", "EVENT_CONTENT_TYPE", "EVENT_VERSION
 PUBLISHED_MS, GROUP, TYPE = "EVENT_PUBLISHED_MS", "EVENT_GROUP", "EVENT_TYPE"
 
 PROPERTIES_BYTES_MAX = 30_000
-"""Of all that an event gives. A record holds 32,767; the rest is room for what brokers add, such as why it comes again."""
+"""Bytes of all properties of an event. A record holds 32,767; the rest is room for what brokers add, such as why it comes again."""
 
 TYPE_LENGTH_MAX = 200
 

@@ -16,7 +16,7 @@ import msgspec
 from halfmoon.events.encoding.codec_check import NotEncodable, exact, fields_of
 
 SHAPES_MAX = 1_000
-"""Of a class; one that has more has them tried again, which costs what a consumer's reading does."""
+"""Shapes remembered of a class; one that has more has them tried again, which costs what a consumer's reading does."""
 
 _SCALARS = (str, int, float, bool, type(None))
 _SCALAR_KINDS = frozenset(_SCALARS)

@@ -20,7 +20,7 @@ from halfmoon.events.transaction import LocalTransaction
 from halfmoon.model import Message
 
 PACKED_BYTES_MAX = 4 * 1024 * 1024 + 64 * 1024
-"""Of a row's message: a body of 4 MiB and its properties."""
+"""Size of a row's message: a body of 4 MiB and its properties."""
 
 ID_LENGTH_MAX = 64
 TOPIC_LENGTH_MAX = 127

@@ -23,7 +23,7 @@ T = TypeVar("T", bound=Sequence[Any])
 
 ERROR_LENGTH_MAX = 500
 CLOSED_MAX = 200
-"""Of the topics that a claim leaves out."""
+"""Topics that a claim leaves out."""
 
 ROUNDS_MAX = 10
 """How often a claim looks past keys that are held back."""
@@ -77,7 +77,7 @@ class Failure(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """Whose claim it is, the time now and the time at which it ends, both by the clock of the database (`clock_ms`)."""
+    """Claim of rows: its owner, the time now and the time at which it ends, both by the clock of the database (`clock_ms`)."""
 
     owner: str
     now_ms: int

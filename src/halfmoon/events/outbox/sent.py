@@ -22,7 +22,7 @@ STEP_ROWS = 1_000
 KEPT_BY_ONE_STATEMENT = 100
 """Each has a value of its own there, and databases take hundreds."""
 READ_BYTES_MAX = 16 * 1024 * 1024
-"""Of messages that are held in memory to read the keys from."""
+"""Bytes of messages that are held in memory to read the keys from."""
 MESSAGE_ID_LENGTH_MAX = 64
 
 log = logging.getLogger("halfmoon.events")

@@ -26,8 +26,8 @@ _STATES = {
     "waiting": f"next_ms < {PARKED_MS} AND {UNCLAIMED} AND error = ''",
 }
 STATES = tuple(_STATES)
-"""Of a row: parked, refused for good or after ``attempts_max`` tries; a relay has it in hand; failed and tried again later; not
-tried yet."""
+"""States of a row: parked, refused for good or after ``attempts_max`` tries; a relay has it in hand; failed and tried again later;
+not tried yet."""
 
 
 class OutboxFigures(msgspec.Struct, frozen=True, kw_only=True):

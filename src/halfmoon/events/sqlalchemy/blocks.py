@@ -17,7 +17,7 @@ from halfmoon.events.sqlalchemy.engines import engine_of
 from halfmoon.events.sqlalchemy.session_lifecycle import kept_with
 
 BLOCKS_MAX = 100
-"""Of one context. Older ones are forgotten, and do not count."""
+"""Blocks remembered in one context. Older ones are forgotten, and do not count."""
 
 _FLUSHED = "halfmoon_flushed"
 _Noted = tuple["weakref.ref[SessionTransaction | Connection]", Any]

@@ -52,7 +52,7 @@ class _Root:
         self.local.two_phase = session.twophase
         self.local.facts[_FACT] = self
         self.commits: list[engines.CommitWatch] = []
-        """Of each of its connections."""
+        """Commits of its connections, one each."""
         self.returned = False
         self.explicit = transaction.origin is not SessionTransactionOrigin.AUTOBEGIN
         self.reads: bool | None = kept_with(session).pop(_NEXT, None)

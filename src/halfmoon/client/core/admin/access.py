@@ -28,9 +28,9 @@ from halfmoon.wire.needs import DENY, PERMISSIONS, PUB, RETRY_PREFIX, SUB, Grant
 from halfmoon.wire.table import Header
 
 PREVIOUS = "aclPreviousSecrets"
-"""What brokers tell of previous secrets (28) that know such."""
+"""Key under which brokers list previous secrets (28), if they know any."""
 SHOWN_MAX = 5
-"""Addresses that are shown of those that use one."""
+"""Addresses shown of those that use a secret."""
 
 
 class AccountsAt(NamedTuple):
@@ -43,7 +43,7 @@ class AccountsAt(NamedTuple):
 
     @property
     def notes(self) -> list[str]:
-        """What is known of the certificates and the previous secrets of its accounts, a text each."""
+        """Return the certificates and previous secrets of the accounts, a text each."""
         return [f"account {each.access_key}: {text}" for each in self.accounts for text in _notes(each)]
 
 

@@ -54,8 +54,10 @@ OFFSET_DIGITS_MAX = 18
 
 
 class HalfQueue(NamedTuple):
-    """What one broker's queues say: unsettled half messages in the order of the queue, those of them that are decided, where
-    the unsettled begin, and whether all of them were read."""
+    """Half messages of one broker without a settled end.
+
+    In the order of the queue, with those of them that are decided, the offset at which they begin, and whether all were read.
+    """
 
     halves: list[StoredMessage]
     decided: frozenset[int]

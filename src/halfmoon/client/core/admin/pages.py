@@ -30,7 +30,7 @@ END: Place = (-1, "")
 
 
 class Listed(NamedTuple, Generic[T]):
-    """What a broker listed: each row with the place behind it, and the place behind all that it has looked at."""
+    """Page listed by a broker: each row with the place behind it, and the place behind all that it has looked at."""
 
     rows: list[tuple[Place, T]]
     then: Place

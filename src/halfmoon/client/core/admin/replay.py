@@ -55,7 +55,7 @@ _NOT_EDITED = NOT_COPIED | {UNIQ_KEY, KEYS, TAGS, DEAD_LETTER_ID, DEAD_LETTER_TO
 
 
 class Edit(msgspec.Struct):
-    """What is different in the copies. ``properties``: by name, None takes one out; a tag of "" takes the tag out."""
+    """Changes made to the copies. ``properties``: by name, None takes one out; a tag of "" takes the tag out."""
 
     body: bytes | None = None
     tag: str | None = None

@@ -53,7 +53,7 @@ DIRECTLY_TIMEOUT_MS = 12_000
 """A broker waits ten seconds for the consumer."""
 
 AHEAD_MS = 60_000
-"""So far in the future a time may lie: clocks differ. One further on is a mistake."""
+"""How far in the future a time may lie, for clocks differ. A later one is a mistake."""
 
 
 _WireTarget = str | int | Mapping[MessageQueue, int]
@@ -69,7 +69,7 @@ class _Method(Enum):
 
 
 class _Plan(NamedTuple):
-    """What is to move at one broker, and how."""
+    """Offsets to be moved at one broker, and how."""
 
     address: str
     method: _Method

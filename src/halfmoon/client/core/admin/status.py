@@ -1,4 +1,4 @@
-"""What a cluster says of itself at one moment, and whether that is well. Asks every broker, and for the progress of every group."""
+"""Health of a cluster at one moment. Asks every broker, and for the progress of every group."""
 
 from __future__ import annotations
 

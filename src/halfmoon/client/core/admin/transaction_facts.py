@@ -22,8 +22,10 @@ READ_FROM_QUEUES = [
 
 
 class TransactionAt(Transaction):
-    """A half message and its transaction. ``since_ms`` is when its age began; of a copy written for a check that is when the
-    message was born, by its sender's clock."""
+    """Half message and its transaction.
+
+    ``since_ms`` is when its age began: for a copy written for a check, when the message was born by its sender's clock.
+    """
 
     broker: str = ""
     address: str = ""
@@ -52,8 +54,11 @@ class TransactionStatsAt(TransactionStats):
 
 
 class ExpiredTransaction(Body):
-    """A copy in TRANS_CHECK_MAX_TIME_TOPIC. ``resumed``: a half message of the same id lies behind it in the broker's log.
-    ``committed``: its producer committed it later, and it was delivered."""
+    """Copy in TRANS_CHECK_MAX_TIME_TOPIC.
+
+    ``resumed``: a half message of the same id lies behind it in the broker's log. ``committed``: its producer committed it later,
+    and it was delivered.
+    """
 
     offset_msg_id: str = ""
     msg_id: str = ""

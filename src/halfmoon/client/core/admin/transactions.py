@@ -67,7 +67,7 @@ PAGE_REQUESTS_MAX = 16
 HALFMOON_TIMEOUT_MS, HALFMOON_STATISTIC = 2000, "transactionsPending"
 """Timeout of Halfmoon's own requests, and a runtime statistic that only Halfmoon brokers have."""
 ILLEGAL_OPERATION = 604
-"""What 5.x answers to a decision that must come from a check."""
+"""Reply of 5.x to a decision that must come from a check."""
 
 
 # ---------------------------------------------------------------- what is pending

@@ -22,7 +22,7 @@ RESULTS = {
     "COMMIT": ConsumeResult.CR_COMMIT,
     "ROLLBACK": ConsumeResult.CR_ROLLBACK,
 }
-"""What the listener returned, by name, as the wire has it; anything else is CR_LATER. To return nothing is success with us."""
+"""Results of listeners by name, as the wire has them; anything else is CR_LATER. Returning nothing is success in Halfmoon."""
 
 log = logging.getLogger("halfmoon.client")
 

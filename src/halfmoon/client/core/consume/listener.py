@@ -12,7 +12,7 @@ from halfmoon.model import ConsumeStatus, MessageQueue, StoredMessage
 
 
 class ConsumeContext(msgspec.Struct):
-    """What a listener may set beside its result.
+    """Settings of a listener's call beside its result.
 
     ``ack_index``: with success, messages behind this index of the list count as failed (None: none). ``delay_level``: when
     failed messages come again (0: the broker decides by their count, -1: dead letters at once). ``reason``: why they failed, which

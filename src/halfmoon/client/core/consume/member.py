@@ -65,7 +65,7 @@ class HeldQueue:
 
 
 class GroupMember:
-    """What push and pull consumers share. Topics and groups have their names on the wire here."""
+    """Base of push and pull consumers. Topics and groups have their names on the wire here."""
 
     consume_type = ConsumeType.CONSUME_PASSIVELY
 
@@ -200,7 +200,7 @@ class GroupMember:
         self._rebalance.fire()
 
     def disconnected(self, address: str) -> None:
-        """The connection to a broker is lost: nothing to do but where queues are locked."""
+        """Handle the loss of the connection to a broker: nothing to do unless queues are locked."""
 
     def rebalance(self) -> Op[bool]:
         """Take our queues of every subscribed topic; return whether all went well. Follows RebalanceImpl (RocketMQ 5.3.3)."""
@@ -291,7 +291,7 @@ class GroupMember:
         return queues
 
     def gain(self, queue: MessageQueue, offset: int, *, sought: bool = False) -> Op[None]:
-        """The queue is ours from now on; begin at an offset. ``sought``: by the application, for which what lies before is done."""
+        """Take over a queue and begin at an offset. ``sought``: by the application, for which everything before it is done."""
         held = self.held[queue] = HeldQueue(queue, offset)
         if sought:
             held.handed = held.consumed = offset
@@ -317,8 +317,9 @@ class GroupMember:
             self._let_go(old)
 
     def recreated(self, held: HeldQueue, reason: TopicRecreated) -> None:
-        """The topic of a queue was deleted and made again: nothing that is known of the queue counts, and it is begun by the rule
-        for groups without progress. The pulling of that queue says this, and ends on its own.
+        """Begin a queue anew whose topic was deleted and made again, by the rule for groups without progress.
+
+        Nothing that is known of the queue counts. The pulling of that queue calls this, and ends on its own.
         """
         if held.window.dropped:
             return

@@ -49,7 +49,7 @@ class OffsetTable:
         return self._births.get(queue, UNKNOWN)
 
     def learn_birth(self, queue: MessageQueue, birth_ms: int | None) -> None:
-        """A broker told when the topic was made. What is known stays: with another birth the broker refuses what speaks of it."""
+        """Note when a broker says that a topic was made. A known birth stays, and a broker with another one refuses it."""
         if birth_ms is not None and birth_ms >= 0:
             self._births.setdefault(queue, birth_ms)
 
@@ -63,7 +63,7 @@ class OffsetTable:
         return self.offsets.get(queue, UNKNOWN)
 
     def forget(self, queue: MessageQueue) -> None:
-        """The queue is not ours any more, or another topic's."""
+        """Forget a queue that is not ours any more, or another topic's."""
         self.offsets.pop(queue, None)
         self._births.pop(queue, None)
 
@@ -141,8 +141,10 @@ def _address(routes: RouteTable, queue: MessageQueue) -> str:
 
 
 class LocalOffsets(OffsetTable):
-    """Progress kept in a file of this machine. Follows LocalFileOffsetStore (RocketMQ 4.9.8), in its format; topics in it are
-    called as on the wire."""
+    """Progress kept in a file of this machine. Follows LocalFileOffsetStore (RocketMQ 4.9.8), in its format.
+
+    Topics have their names on the wire.
+    """
 
     def __init__(self, file: OffsetFile) -> None:
         super().__init__()

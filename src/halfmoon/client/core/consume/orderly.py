@@ -161,12 +161,12 @@ class OrderlyConsumerCore(PushConsumerCore):
         self._drop(late)
 
     def disconnected(self, address: str) -> None:
-        """The broker may have given our queues to others: stop consuming them, and lock them again."""
+        """Stop consuming the queues of a broker that may have given them to others, and lock them again."""
         self._losses[address] = self._losses.get(address, 0) + 1
         self._drop([queue for queue, lock in self._locks.items() if lock.address == address])
 
     def _drop(self, queues: list[MessageQueue]) -> None:
-        """The locks of queues are lost: what was pulled of them is forgotten, what the listener has of them will not count."""
+        """Forget messages pulled from queues whose locks are lost; results of listeners for them will not count."""
         self._settle()
         for queue in queues:
             log.warning("lock lost: group=%s queue=%s", self.group, queue)
@@ -218,7 +218,7 @@ class OrderlyConsumerCore(PushConsumerCore):
         yield from self.offsets.persist_one(held.queue)
 
     def _hand_over(self, held: HeldQueue) -> Op[None]:
-        """The listener is done with a queue that was revoked meanwhile."""
+        """Hand over a queue that was revoked while the listener had it, and is done now."""
         self._leaving.discard(held)
         offset = held.window.commit_offset()
         if offset >= 0 and not held.window.dropped:
@@ -287,7 +287,7 @@ class OrderlyConsumerCore(PushConsumerCore):
             self._ready.append(held)
 
     def _done_elsewhere(self, held: HeldQueue) -> Op[None]:
-        """The listener is done with a queue that is not ours any more, or was restarted meanwhile."""
+        """End a listener's call for a queue that is not ours any more, or was restarted meanwhile."""
         if held in self._leaving:
             yield from self._hand_over(held)
         elif (successor := self.held.get(held.queue)) is not None:
@@ -305,8 +305,10 @@ class OrderlyConsumerCore(PushConsumerCore):
     def _calls_of(
         self, held: HeldQueue, messages: list[StoredMessage], listener: Listener
     ) -> Op[tuple[list[StoredMessage], ListenerResult] | None]:
-        """Call the listener with messages of one queue, one call after the other, for as long as the queue is ours for sure. Ends
-        with a call of which something failed or is not committed yet, and returns it."""
+        """Call the listener with messages of one queue, one call after the other, for as long as the queue is ours for sure.
+
+        Ends with a call of which something failed or is not committed yet, and returns it.
+        """
         size, begin = self.settings.consume_batch_max, (yield from steady())
         ahead, over = (yield from now()) - begin, begin
         for at in range(0, len(messages), size):

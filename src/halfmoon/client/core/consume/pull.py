@@ -108,8 +108,9 @@ def _place(messages: list[StoredMessage], queue: MessageQueue, header: PullMessa
 
 
 def read_records(body: bytes, offset: int, end: int) -> tuple[list[StoredMessage], list[tuple[int, str]], bool]:
-    """Return the messages of a pull's body, the queue offset and the fault of each record that does not decode, and whether all
-    of the body was read. ``offset`` and ``end`` say what the queue offsets can be.
+    """Return the messages of a pull's body, the records that do not decode, and whether all of the body was read.
+
+    Of such a record, its queue offset and its fault. ``offset`` and ``end`` bound the queue offsets that are possible.
 
     The size of such a record leads to the next one; unless a record or the end is there, it is not believed. Nor is its queue
     offset when it cannot be.
@@ -147,8 +148,10 @@ def takes_all(subscription: Subscription) -> bool:
 
 
 def unpacked(message: StoredMessage) -> StoredMessage:
-    """Return the message with its body as the sender gave it, unpacked when it is asked for. One that does not unpack is left as
-    it is, with a warning."""
+    """Return the message with its body as the sender gave it, unpacked at its first use.
+
+    One that does not unpack is left as it is, with a warning.
+    """
     if message.sys_flag & COMPRESSED:
         message.unpack_later(_unpack)
     return message

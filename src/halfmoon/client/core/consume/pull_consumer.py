@@ -67,7 +67,7 @@ class PullConsumerCore(PullLoop):
         self._lock = nullcontext() if lock is None else lock
         self.pull_max = max(settings.batch_max, min(AHEAD_MAX, settings.cached_max, settings.cached_total_max))
         self._taken = 0, 0, 0
-        """What `take` took and `_settle` has not accounted for: the number of whole entries of `_ready`, of messages of the entry
+        """Taken by `take` and not accounted for by `_settle`: the number of whole entries of `_ready`, of messages of the entry
         behind them, and of messages taken last."""
         self.paused: set[MessageQueue] = set()
         self._manual: dict[str, set[MessageQueue]] | None = None
@@ -141,8 +141,10 @@ class PullConsumerCore(PullLoop):
         return [self.user_queue(queue) for queue in queues]
 
     def position(self, queue: MessageQueue) -> int:
-        """Return the offset behind what was polled from an assigned queue, and behind what its filter left out there; -1 when its
-        begin is not known yet."""
+        """Return the offset behind the messages polled from an assigned queue, and behind those that its filter left out there.
+
+        -1: its begin is not known yet.
+        """
         self._check_running()
         self._settle()
         held = self._must_hold(self.wire_queue(queue))
@@ -226,9 +228,10 @@ class PullConsumerCore(PullLoop):
         yield from self._breathe(held, moved)
 
     def _queue_ends_before(self, held: HeldQueue, offset: int) -> Op[None]:
-        """The broker has lost messages that were pulled, or an offset was wrong: begin anew at its end. Else what it is sent from
-        now on would be committed as lying behind what it lost, and be skipped by the next start. What was fetched is handed out
-        before.
+        """Begin anew at the end of a queue whose broker has lost messages that were pulled, or at which an offset was wrong.
+
+        Otherwise new messages would lie behind the committed offset, and the next start would skip them. Messages that were
+        fetched are handed out first.
         """
         if len(held.window):
             yield from sleep(FULL_PAUSE_MS)
@@ -245,8 +248,9 @@ class PullConsumerCore(PullLoop):
     # ------------------------------------------------------------ handing out
 
     def poll(self, timeout_ms: int | None = None, *, count_max: int | None = None) -> Op[list[StoredMessage]]:
-        """Return the next messages that were pulled (those of one pull, at most ``batch_max`` or ``count_max``), or none after the
-        time. Whoever asks for more has finished what was handed out before: that is confirmed, and may be committed.
+        """Return the next messages that were pulled, or none after the time: of one pull, at most ``batch_max`` or ``count_max``.
+
+        The call confirms the messages of the calls before: they are finished, and may be committed.
 
         Follows DefaultLitePullConsumerImpl.poll (RocketMQ 4.9.8).
         Differs: what is confirmed is committed at a close and with a queue that is given up, too, and not every five seconds only.
@@ -272,7 +276,7 @@ class PullConsumerCore(PullLoop):
             at = yield from steady()
 
     def take_back(self, handed: HandedOut) -> None:
-        """The application never got these messages: the next poll returns them, unless the queue is not ours any more."""
+        """Take back messages that the application never got: the next poll returns them, if the queue is still ours."""
         held, messages = handed
         with self._lock:
             self._settle()
@@ -286,8 +290,9 @@ class PullConsumerCore(PullLoop):
         self._arrived.fire()
 
     def take(self, at: int, place: list[HandedOut | None], count_max: int | None = None) -> None:
-        """Do as `hand_out` where that needs no more than to give what is there, and put that into ``place``. Where nothing comes
-        there, `hand_out` must be asked. ``at`` is now (steady).
+        """Put messages that are ready into ``place``, as `hand_out` would return them; nothing there: `hand_out` must be called.
+
+        ``at`` is now (steady).
 
         For any thread. An interrupt comes before anything is taken, or when it lies there.
         """
@@ -383,7 +388,7 @@ class PullConsumerCore(PullLoop):
                 yield from self.offsets.persist_one(queue)
 
     def _confirm(self) -> None:
-        """What was handed out is finished, but for that of queues which were taken away since or sought in: it counts no more."""
+        """Count messages that were handed out as finished, except in queues that were taken away or sought in since."""
         for held in self._unconfirmed:
             held.consumed = held.handed
         self._unconfirmed.clear()

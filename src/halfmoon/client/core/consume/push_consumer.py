@@ -178,8 +178,11 @@ class PushConsumerCore(PullLoop):
         yield from self._staff()
 
     def _staff(self, *, stuck: bool = False) -> Op[None]:
-        """Have enough workers for the calls that wait: one where calls are quick, which has made them all before a second one is
-        awake, and one for each call where they are slow, or where nobody has taken the next for a while (``stuck``)."""
+        """Start enough workers for the calls that wait.
+
+        One where calls are quick, which has made them all before a second one is awake; one for each call where they are slow, or
+        where nobody has taken the next for a while (``stuck``).
+        """
         wanted = len(self._todo)
         if not self._slow and not stuck:
             wanted = 0 if self._busy else min(wanted, 1)
@@ -303,7 +306,7 @@ class PushConsumerCore(PullLoop):
         super()._let_go(held)
 
     def _consumed(self, held: HeldQueue, done: list[StoredMessage]) -> None:
-        """The listener has consumed these, and there was nothing else to it."""
+        """Advance behind messages that the listener has consumed."""
         self._advance(held, done)
 
     def _meant(self, status: Any, context: ConsumeContext) -> ConsumeStatus:

@@ -16,11 +16,11 @@ KEPT = 7
 """Samples of the last minute, and of the last hour."""
 
 EACH_HOURLY = 60
-"""So many samples lie between two of the hour."""
+"""Samples between two of the hour."""
 
 
 class Counters(NamedTuple):
-    """What was counted until a time: pulls that found something, their ms and messages; calls, their ms and what came of them."""
+    """Sums at a time: pulls that found something, their ms and messages; calls, their ms and results."""
 
     at_ms: int = 0
     pulls: int = 0
@@ -43,12 +43,12 @@ class ConsumeRates:
         self._count = 0
 
     def pulled(self, count: int, took_ms: int) -> None:
-        """A pull brought messages."""
+        """Count a pull that brought messages."""
         sums = self._sums
         self._sums = sums._replace(pulls=sums.pulls + 1, pull_ms=sums.pull_ms + took_ms, pulled=sums.pulled + count)
 
     def called(self, took_ms: int, good: int, failed: int, *, calls: int = 1) -> None:
-        """The listener returned from ``calls`` calls: ``good`` messages are consumed, ``failed`` are not."""
+        """Count calls of the listener: ``good`` messages are consumed, ``failed`` are not."""
         sums = self._sums
         self._sums = sums._replace(
             calls=sums.calls + calls, call_ms=sums.call_ms + took_ms, good=sums.good + good, failed=sums.failed + failed

@@ -85,7 +85,7 @@ class Window:
         return list(islice((self._messages[offset] for offset in waiting), count))
 
     def keep_back(self, messages: Iterable[StoredMessage]) -> None:
-        """The listener has consumed these, and not committed yet: they are unfinished, and not handed out meanwhile."""
+        """Keep messages that the listener has consumed and not committed yet: unfinished, and not handed out meanwhile."""
         for message in messages:
             if message.queue_offset in self._messages:
                 self._kept_back[message.queue_offset] = message
@@ -95,7 +95,7 @@ class Window:
         return list(self._kept_back.values())
 
     def take_up_again(self) -> None:
-        """What is kept back is to be handed out once more."""
+        """Have messages that are kept back handed out once more."""
         self._kept_back.clear()
 
     def span(self) -> int:
@@ -104,7 +104,7 @@ class Window:
         return 0 if oldest is None else self._newest - oldest.queue_offset
 
     def started(self, messages: Iterable[StoredMessage], now: int, steady: int) -> None:
-        """The listener was given these: the date, and the time by a clock that no setting moves."""
+        """Note that the listener was given messages: ``now`` is the date, ``steady`` the time by a clock that no setting moves."""
         self.last_consume_ms = now
         for message in messages:
             self._started[message.queue_offset] = steady

@@ -50,7 +50,7 @@ OWNERS_MAX = 1_000
 """Ids whose coordinators are remembered."""
 
 Attempts = Mapping[str, BatchPromise]
-"""What one broker was sent, by the name of the attempt."""
+"""Promises of one broker, by the name of the attempt."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,8 +83,11 @@ class PrepareResult(NamedTuple):
 
 
 class DecideResult(NamedTuple):
-    """What is recorded of a batch. ``already``: before we asked; ``complete``: applied everywhere; ``refused`` says why it is not
-    decided; ``digest`` None: not known any more; ``last`` is the highest batch that is decided, -1: none."""
+    """Record of a batch's decision.
+
+    ``already``: decided before we asked; ``complete``: applied everywhere; ``refused`` says why it is not decided; ``digest`` None:
+    not known any more; ``last`` is the highest batch that is decided, -1: none.
+    """
 
     parts: Mapping[str, Attempts]
     already: bool = False
@@ -95,7 +98,7 @@ class DecideResult(NamedTuple):
 
 
 class _Coordinator(NamedTuple):
-    """Who coordinates an id, as all of ``brokers`` knew at a time."""
+    """Coordinator of an id, as all of ``brokers`` knew at a time."""
 
     name: str
     brokers: frozenset[str]

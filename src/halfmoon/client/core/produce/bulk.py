@@ -24,7 +24,7 @@ _BATCH = wire_properties.encode({WAIT: "true"}).decode()
 
 
 class Encoded(NamedTuple):
-    """What is sent as one request to one queue of a topic (the user's name of it).
+    """Body of one request to one queue of a topic (the user's name of it).
 
     ``properties`` None: ``body`` is a batch (`halfmoon.wire.record.encode_batch`); else one message with these, as they are stored.
     ``sys_flag`` is that of every message: how the bodies are compressed.

@@ -11,7 +11,7 @@ LATENCY_MS = (50, 100, 550, 1_000, 2_000, 3_000, 15_000)
 AVOID_MS = (0, 0, 30_000, 60_000, 120_000, 180_000, 600_000)
 """A send that took at least LATENCY_MS[i] has its broker avoided for AVOID_MS[i]. Follows MQFaultStrategy (RocketMQ 4.9.8)."""
 FAILED_LATENCY_MS = 30_000
-"""What a failed send counts as: ten minutes of avoidance."""
+"""Latency that a failed send counts as: ten minutes of avoidance."""
 
 
 def avoid_ms(latency_ms: int) -> int:
@@ -23,7 +23,7 @@ def avoid_ms(latency_ms: int) -> int:
 
 
 class Fault(msgspec.Struct):
-    """What is known of one broker's speed: the last latency, and until when it is avoided (ms, steady)."""
+    """Speed of one broker: the last latency, and until when it is avoided (ms, steady)."""
 
     latency_ms: int
     until_ms: int
@@ -52,7 +52,7 @@ class FaultTable:
         return item is None or now >= item.until_ms
 
     def forget(self, broker_name: str) -> None:
-        """The broker has no queue of the topic any more."""
+        """Forget a broker that has no queue of the topic any more."""
         self.items.pop(broker_name, None)
 
     def least_bad(self, now: int) -> str | None:

@@ -24,7 +24,7 @@ BATCH_BYTES_MAX = 128 * 1024
 """A batch of this size leaves at once."""
 
 Kind = tuple[str, bool, MessageQueue | None, int, bool]
-"""What messages of one batch have in common: topic, whether to wait for the store, target, budget of time, whether asynchronous."""
+"""Common to the messages of a batch: topic, whether to wait for the store, target, budget of time, asynchronous or not."""
 
 
 class LingeringBatch:
@@ -126,7 +126,7 @@ class LingeringSender(Sender):
         return batch.results[msg_id]
 
     def _close(self, kind: Kind, batch: LingeringBatch) -> None:
-        """It takes no more messages, and leaves."""
+        """Close a batch: it takes no more messages, and is sent."""
         if self._open.get(kind) is batch:
             del self._open[kind]
         batch.full.fire()

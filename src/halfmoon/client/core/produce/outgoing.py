@@ -32,13 +32,13 @@ class SendObserver(Protocol):
     """Is called for every attempt to send and every second phase; `halfmoon.client.core.produce.tracing` has one."""
 
     def sent(self, outgoing: Outgoing, queue: MessageQueue, address: str, begin: int, over: int, result: SendResult | None) -> None:
-        """An attempt ended; without a result it failed."""
+        """Trace an attempt that ended; without a result it failed."""
 
     def ended(
         self, message: Message | StoredMessage, topic: str, msg_id: str, address: str, state: LocalTransactionState, at: int, *,
         from_check: bool,
     ) -> None:  # fmt: skip
-        """A second phase was sent; the topic is the wire's."""
+        """Trace a second phase that was sent; ``topic`` is the name on the wire."""
 
 
 def properties_text(properties: dict[str, str]) -> str:

@@ -48,7 +48,7 @@ _NOW, _STEADY = Now(), Steady()
 
 
 class Chosen(TypedDict, total=False):
-    """What may be chosen of a send, beside the message: a queue, a selector or a key, and the budget of time."""
+    """Options of a send: a queue, a selector or a key, and the budget of time."""
 
     queue: MessageQueue | None
     selector: Selector | None

@@ -75,7 +75,7 @@ class Tracer:
     # ------------------------------------------------------------ what happened
 
     def sent(self, outgoing: Outgoing, queue: MessageQueue, address: str, begin: int, over: int, result: SendResult | None) -> None:
-        """An attempt to send ended; without a result it failed."""
+        """Trace an attempt to send that ended; without a result it failed."""
         # A trace message that is traced would make another, without end.
         if outgoing.topic == self.topic or (result is not None and not result.trace_on):
             return
@@ -99,7 +99,7 @@ class Tracer:
         self, message: Message | StoredMessage, topic: str, msg_id: str, address: str, state: LocalTransactionState, at: int, *,
         from_check: bool,
     ) -> None:  # fmt: skip
-        """A second phase was sent."""
+        """Trace a second phase that was sent."""
         keys = message.keys if isinstance(message.keys, str) else " ".join(message.keys)
         self._note(TraceRecord(
             kind=END_TRANSACTION, at_ms=at, group=self.group, topic=topic, msg_id=msg_id, tags=message.tag or "", keys=keys,
@@ -109,7 +109,7 @@ class Tracer:
         self.look()
 
     def handed(self, messages: Sequence[StoredMessage], at: int) -> str:
-        """A listener is about to be called; return the id that its end names. This and `returned` may be called from any thread."""
+        """Trace the begin of a listener's call; return the id that its end names. Thread-safe, like `returned`."""
         request_id = self._ids.next(at)
         for message in messages:
             if message.properties.get("TRACE_ON") != "false":
@@ -120,7 +120,7 @@ class Tracer:
         return request_id
 
     def returned(self, request_id: str, messages: Sequence[StoredMessage], begin: int, over: int, code: ConsumeCode) -> None:
-        """A listener returned, or raised."""
+        """Trace the end of a listener's call, by a return or an error."""
         cost_ms = (over - begin) // max(1, len(messages))
         for message in messages:
             if message.properties.get("TRACE_ON") != "false":

@@ -130,7 +130,7 @@ class PendingChecks:
         self._busy = 0
 
     def asked(self, address: str, command: Command) -> Op[None] | None:
-        """A broker asks: take the question and return the operation that answers, or None when one is at work already.
+        """Take a broker's question and return the operation that answers it, or None when one is at work already.
 
         Raises BadHeader, BadMessage.
         """

@@ -205,7 +205,7 @@ def _client_event(record: TraceRecord, records: list[TraceRecord]) -> TraceEvent
 
 
 def _listener_returned(record: TraceRecord, records: list[TraceRecord]) -> TraceEvent:
-    """The record of a call's end may lack its time and group: those are in the record of its begin."""
+    """Return the event of a call's end. Its record may lack time and group, which are then taken from that of its begin."""
     begins = (other for other in records if other.kind == SUB_BEFORE and other.request_id == record.request_id)
     begin = next(begins, None)
     status = ConsumeCode(record.code).name if record.code in ConsumeCode._value2member_map_ else str(record.code)
