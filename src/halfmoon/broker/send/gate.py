@@ -219,7 +219,10 @@ class Gate(Service):
             is_repeat = REPEAT in sending.properties
             if is_repeat:
                 self.turn(request.now.date)  # the first attempt may be in it
-            if not any(step(sending) for step in self._steps):
+            for step in self._steps:
+                if step(sending):
+                    break
+            else:
                 self._put(sending)
             if is_repeat:
                 self.turn(request.now.date)
