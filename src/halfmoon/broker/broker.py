@@ -410,14 +410,10 @@ class Broker:
     def _decoded(self, peer: Peer, data: bytes, frame: Frame) -> Command | None:
         """Return the request in a frame; None: it is none, or is not carried out."""
         serialization, start, body, end = frame
-        if peer.broken:
-            return None
         try:
             command = decode(data[start:body], data[body:end], serialization)
         except BadHeader as exc:
-            peer.broken = True
-            self.backlog.drop(peer)
-            self.peers.close(peer, str(exc))
+            self.peers.stop_reading(peer, str(exc))
             return None
         if command.is_response:
             self.relay.answered(peer.number, command)

@@ -131,14 +131,10 @@ class NameServer:
 
     def _handle_frame(self, asked: Asked, handle: Callable[[Peer, Command, Instant], None], now: Instant) -> None:
         peer, data, (serialization, head, body, end) = asked
-        if peer.broken:
-            return
         try:
             command = decode(data[head:body], data[body:end], serialization)
         except BadHeader as exc:
-            peer.broken = True
-            self._backlog.drop(peer)
-            self.peers.close(peer, str(exc))
+            self.peers.stop_reading(peer, str(exc))
             return
         if not command.is_response and (command.is_oneway or not peer.closing):
             handle(peer, command, now)
