@@ -13,7 +13,8 @@ from halfmoon.cli.shared.command_group import COMMANDS, load
 
 ROOT = Path(__file__).resolve().parent.parent
 CLEAN = (
-    "examples/demo", "src/halfmoon/__init__.py", "src/halfmoon/__main__.py", "src/halfmoon/cli", "src/halfmoon/console",
+    "examples/demo", "src/halfmoon/__init__.py", "src/halfmoon/__main__.py", "src/halfmoon/broker", "src/halfmoon/cli",
+    "src/halfmoon/columns", "src/halfmoon/console", "src/halfmoon/nameserver", "src/halfmoon/sql92",
     "src/halfmoon/conversion.py", "src/halfmoon/errors.py", "src/halfmoon/lazy.py", "src/halfmoon/limits.py",
     "src/halfmoon/logs.py",
     "src/halfmoon/metrics.py", "src/halfmoon/model.py", "src/halfmoon/results.py", "src/halfmoon/settings", "src/halfmoon/shown",
@@ -49,6 +50,14 @@ def test_docstrings_begin_with_the_thing_or_the_verb():
 
     assert len(found) > 120
     assert {path: lines for path, lines in found.items() if lines} == {}
+
+
+def test_comments_of_rust_begin_with_the_thing_or_the_verb():
+    sources = sorted((ROOT / "native/src").glob("*.rs"))
+    firsts = re.compile(r"^\s*//[/!] (.*)", re.MULTILINE)
+
+    assert len(sources) > 10
+    assert [text for path in sources for text in firsts.findall(path.read_text()) if HIDES_ITS_SUBJECT.match(text)] == []
 
 
 def test_help_texts_begin_with_the_thing_or_the_verb():

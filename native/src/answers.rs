@@ -1,12 +1,12 @@
 //! Answers that most requests get: whole frames.
 
-/// What all answers of one queue share.
+/// The common part of all answers of one queue.
 pub struct Form<'a> {
     /// Told to every sender.
     pub region: &'a str,
     /// Whether clients with tracing on are to report the sends.
     pub trace_on: bool,
-    /// Of our protocol.
+    /// The version of our protocol.
     pub version: i16,
     /// The queue.
     pub queue_id: i64,
@@ -71,17 +71,17 @@ impl Form<'_> {
     }
 }
 
-/// What a pull is told beside records.
+/// A pull's answer beside the records.
 pub struct Pulled<'a> {
     /// The response code.
     pub code: i16,
-    /// What the code means.
+    /// The meaning of the code.
     pub remark: &'a str,
     /// Where the next pull begins, and the least and the greatest offset of the queue.
     pub offsets: [i64; 3],
     /// When the topic was made, for those who want to know.
     pub birth_ms: Option<i64>,
-    /// Of our protocol.
+    /// The version of our protocol.
     pub version: i16,
 }
 

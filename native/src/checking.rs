@@ -21,7 +21,7 @@ pub struct QueueEntries<'a> {
     pub entries: Vec<u8>,
 }
 
-/// What records one behind another come to.
+/// The result of checking records that lie one behind another.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Checked<'a> {
     /// How many bytes they have.

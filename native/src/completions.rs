@@ -7,16 +7,16 @@ use std::sync::Arc;
 use crate::messages::Messages;
 use crate::states::ENTRY_BYTES;
 
-/// Who waits for a reply: connection, opaque, serialisation.
+/// A caller that waits for a reply: connection, opaque, serialisation.
 pub type Caller = (i64, i32, i64);
 
-/// Who waits for a reply; the producer groups, each with its number of commits and of rollbacks.
+/// Callers that wait for a reply; the producer groups, each with its number of commits and of rollbacks.
 pub type Tally = (Vec<Caller>, Vec<(String, usize, usize)>);
 
-/// What a producer decided about a half message.
+/// A producer's decision about a half message.
 #[derive(Clone, Debug)]
 pub struct Completion {
-    /// Who waits.
+    /// The caller that waits.
     pub caller: Option<Caller>,
     /// The connection.
     pub peer: i64,
@@ -80,7 +80,7 @@ impl Completions {
         Some((completion, self.texts.get(completion.group.clone())?, self.texts.get(completion.key.clone())?))
     }
 
-    /// Who of these waits for a reply, and the commits and rollbacks by producer group. `None`: one is not there.
+    /// Return the callers that wait for a reply, and the commits and rollbacks by producer group. `None`: one is not there.
     pub fn tally(&self, committed: &[usize], rolled_back: &[usize]) -> Option<Tally> {
         let mut callers = Vec::new();
         let mut counts: Vec<(String, usize, usize)> = Vec::new();
@@ -110,10 +110,10 @@ struct Half {
     message: Messages,
 }
 
-/// What completions decide of half messages.
+/// The decisions of completions about half messages.
 #[derive(Default)]
 pub struct Decided {
-    /// What commits store, by queue.
+    /// The messages of commits, by queue.
     pub queues: Vec<(Arc<(String, i64)>, Messages)>,
     /// The completions of each queue.
     pub numbers: Vec<Vec<usize>>,
@@ -184,7 +184,7 @@ impl HalfMessageCache {
         }
     }
 
-    /// What completions decide of the half messages in the cache; only the first of each counts. `None`: a number is out of range.
+    /// Return the decisions about half messages in the cache; only the first of each counts. `None`: a number is out of range.
     pub fn decide(&self, completions: &Completions, chosen: impl Iterator<Item = usize>) -> Option<Decided> {
         let mut decided = Decided::default();
         let mut places: HashMap<&(String, i64), usize> = HashMap::new();

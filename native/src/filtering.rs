@@ -1,4 +1,4 @@
-//! What filters look at: queue entries with a wanted tag, the properties of records, and which of these may match an expression.
+//! Filters' functions: queue entries with a wanted tag, the properties of records, and which of these may match an expression.
 
 use std::collections::{HashMap, HashSet};
 
@@ -96,7 +96,7 @@ struct Window<'a, A: Area> {
     area: &'a A,
     begin: usize,
     piece: Option<A::Piece>,
-    /// What the copies cost.
+    /// The cost of the copies.
     work: u64,
 }
 
@@ -176,7 +176,7 @@ fn block_of<'a, A: Area>(window: &'a mut Window<'_, A>, begin: usize, end: usize
     tail.get(if wide { usize::from(u16::from_be_bytes([high, low])).checked_add(4)? } else { usize::from(high).checked_add(3)? }..)
 }
 
-/// What tests may cost.
+/// The bound of what tests may cost.
 #[derive(Clone, Copy, Debug)]
 pub struct Room {
     /// Steps in all. The message with which they are used up is the last.
@@ -189,7 +189,7 @@ pub struct Room {
     pub at_most: usize,
 }
 
-/// What a bulk filter says of records.
+/// The result of a bulk filter.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Filtered {
     /// Indexes, rising, of those that match.
@@ -270,7 +270,7 @@ impl Sign {
     }
 }
 
-/// What a property is searched for.
+/// The text or number that a property is searched for.
 pub enum Search {
     /// A text anywhere.
     Contains(Box<memmem::Finder<'static>>),

@@ -13,7 +13,7 @@ pub struct Frame {
     pub end: usize,
 }
 
-/// What stands at a place.
+/// The content of a place.
 pub enum Next {
     /// A whole frame.
     Whole(Frame),
@@ -23,13 +23,13 @@ pub enum Next {
     Wrong(String),
 }
 
-/// What is to be said of a run of bytes beside its frames.
+/// The facts about a run of bytes beside its frames.
 pub struct Rest {
     /// How many bytes the frames take.
     pub used: usize,
     /// How many bytes the next frame needs in all.
     pub wanted: usize,
-    /// What is wrong with the next frame.
+    /// The fault of the next frame, if it has one.
     pub wrong: Option<String>,
 }
 

@@ -8,7 +8,7 @@ use crate::json::{Scanner, Text};
 /// Where all fields of a header are kept, if they are wanted: they must be texts then. Empty ones need not be there.
 pub type Texts<'t, 'a> = Option<&'t mut Vec<Text<'a>>>;
 
-/// What a broker uses of the header of SEND_MESSAGE_V2 or SEND_BATCH_MESSAGE.
+/// The fields that a broker uses of the header of SEND_MESSAGE_V2 or SEND_BATCH_MESSAGE.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SendHeader<'a> {
     /// Number of the request.
@@ -198,7 +198,7 @@ pub fn send_header_rocketmq<'a>(header: &'a [u8], mut texts: Texts<'_, 'a>) -> O
     })
 }
 
-/// What a broker uses of the header of END_TRANSACTION.
+/// The fields that a broker uses of the header of END_TRANSACTION.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndHeader<'a> {
     /// Number of the request.

@@ -1,4 +1,4 @@
-//! What messages are found by: the keys of records, their hashes, and the entries of a key index file.
+//! The keys of records, their hashes, and the entries of a key index file.
 
 use memchr::memmem;
 
@@ -160,7 +160,7 @@ fn java_hash(pieces: &[&[u8]]) -> i32 {
     String::from_utf8_lossy(&pieces.concat()).encode_utf16().fold(0, step)
 }
 
-/// What entering keys changes.
+/// The changes of entering keys.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Entries {
     /// The new entries.

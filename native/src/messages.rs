@@ -97,7 +97,7 @@ struct Draft {
     fits: bool,
 }
 
-/// Who sent messages, as one request.
+/// The sender of one request's messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sender {
     /// The connection.
@@ -190,7 +190,7 @@ impl Messages {
         self.drafts.push(Draft { source, body, text: begin..self.texts.len(), numbers, fits });
     }
 
-    /// What commits of half messages store is each as it is, with the commit bit and the place of its own record: add those.
+    /// Add the messages of commits: half messages with the commit bit and the place of their own records.
     pub fn add_committed(&mut self, half: &Messages, place: i64) {
         for draft in &half.drafts {
             let Some(source) = half.sources.get(draft.source) else { continue };
@@ -226,7 +226,7 @@ impl Messages {
         self.senders.push(sender);
     }
 
-    /// Who sent them, in order.
+    /// The senders, in order.
     pub fn senders(&self) -> &[Sender] {
         &self.senders
     }
@@ -412,7 +412,7 @@ impl Messages {
     }
 }
 
-/// What each connection is told, joined, in the order in which they were told first.
+/// Frames for each connection, joined, in the order of the connections' first frames.
 #[derive(Default)]
 pub struct Told {
     /// Connection and frames.

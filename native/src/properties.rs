@@ -27,7 +27,7 @@ pub fn encode_property(name: &str, value: &str, out: &mut Vec<u8>) -> bool {
     separators == 2
 }
 
-/// What stored properties say.
+/// The facts of stored properties.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prepared {
     /// Tag code of the queue entry.
@@ -105,7 +105,7 @@ const UNUSUAL: [&[u8]; 11] = [
 ];
 const UNIQUE: &[u8] = b"UNIQ_KEY\x01";
 
-/// What the properties of an ordinary half message say.
+/// The facts of the properties of an ordinary half message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PreparedHalf {
     /// Tag code of the queue entry.

@@ -42,10 +42,10 @@ const ALIGNED: usize = 64;
 /// Conditions within conditions of an expression that are looked at.
 const DEPTH_MAX: usize = 64;
 
-/// So many slices cost less than to find out that something can be sliced more quickly.
+/// The number of slices up to which slicing one by one is the cheapest.
 const RUNS_FEW: usize = 4;
 
-/// Of bytes that others may write so many are copied at once, to look at some.
+/// The number of bytes copied at once to look at some, where others may write.
 const PAGE_BYTES: usize = 4096;
 
 impl From<Illegal> for PyErr {
@@ -181,7 +181,7 @@ impl Messages {
         Ok(made)
     }
 
-    /// Who sent them, in order, made anew at each look.
+    /// The senders, in order, made anew at each look.
     #[getter]
     fn senders(&self) -> Vec<SenderFields> {
         let fields = |one: &Sender| (one.peer, one.opaque, one.serialization, one.how, one.count);
@@ -344,7 +344,7 @@ impl Signer {
     }
 }
 
-/// What one account may send without being looked at again; without a secret it need not sign, and may send everything.
+/// The sends that one account may make without being looked at again; without a secret it need not sign, and may send everything.
 #[pyclass(module = "halfmoon_native")]
 struct Verifier {
     inner: signing::Verifier,
@@ -376,7 +376,7 @@ fn missing() -> PyErr {
     PyIndexError::new_err("there is no such completion")
 }
 
-/// What producers decided in one turn.
+/// The decisions of producers in one turn.
 #[pyclass(module = "halfmoon_native")]
 #[derive(Default)]
 struct Completions {

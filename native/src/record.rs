@@ -24,7 +24,7 @@ fn i64_at(data: &[u8], at: usize) -> Option<i64> {
 /// Where a record says that it lies: queue id, queue offset, physical offset.
 pub type Place = (i32, i64, i64);
 
-/// What stands before the body of a record with IPv4 hosts. Taken once: a look somewhere else may cost a copy.
+/// The bytes before the body of a record with IPv4 hosts. Taken once: a look somewhere else may cost a copy.
 type Fixed = [u8; 88];
 
 fn place_of(head: &Fixed) -> Option<Place> {
@@ -34,7 +34,7 @@ fn place_of(head: &Fixed) -> Option<Place> {
 /// Where the parts of a record lie.
 #[derive(Clone, Copy, Debug)]
 pub struct Parts {
-    /// Of its hosts: where it was born, and where it is stored.
+    /// The hosts: where it was born, and where it is stored.
     pub hosts: (usize, usize),
     /// Where its body begins.
     pub body_at: usize,
@@ -87,7 +87,7 @@ fn end_of(data: &impl Bytes, at: usize, place: Place) -> Option<usize> {
     (place_of(&head)? == place).then_some(parts_behind(data, at, &head)?.end)
 }
 
-/// What stands before a record's body, without its hosts.
+/// The fields before a record's body, without its hosts.
 #[derive(Clone, Copy, Debug)]
 pub struct Head {
     /// Size, magic, body CRC, queue id, flag.
@@ -138,7 +138,7 @@ pub fn whole_records(data: &impl Bytes, sizes: &[i64], first: Place) -> usize {
 /// Records that queue entries name.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
-    /// Of each its size and where it has to say that it lies.
+    /// The size of each, and the place that it has to name.
     pub records: Vec<(usize, Place)>,
     /// Their bytes together.
     pub size: usize,

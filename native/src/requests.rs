@@ -2,15 +2,15 @@
 
 const PYTHON: u8 = 3;
 
-/// What every header says.
+/// The fields of every header.
 pub struct Head<'a> {
     /// The request code.
     pub code: i32,
     /// Bits that say what the frame is.
     pub flag: i32,
-    /// What its answer is found by.
+    /// The number that its answer is found by.
     pub opaque: i32,
-    /// Of our protocol.
+    /// The version of our protocol.
     pub version: i16,
     /// A text for the receiver's log.
     pub remark: Option<&'a str>,

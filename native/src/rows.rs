@@ -15,7 +15,7 @@ const ROWS_OF_ESTIMATE: usize = 32;
 /// Properties of a record, up to which their names are compared each with each.
 const PAIRS_MAX: usize = 32;
 
-/// What a column holds.
+/// The content of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// The queue's number.
@@ -75,7 +75,7 @@ pub fn kind_of(name: &str) -> Option<Kind> {
     })
 }
 
-/// What stands before the body of a record with IPv4 hosts.
+/// The bytes before the body of a record with IPv4 hosts.
 type Head = [u8; 88];
 /// Where something lies in the records' bytes: from, up to. Four bytes each are enough, as no more bytes are looked at.
 type Span = (u32, u32);

@@ -115,7 +115,7 @@ impl Signer {
     }
 }
 
-/// What one account may send without being looked at again.
+/// The sends that one account may make without being looked at again.
 pub struct Verifier {
     access_key: Vec<u8>,
     key: Option<Key>,

@@ -67,7 +67,7 @@ pub fn runs_of(mut indexes: Vec<i64>, per_file: i64, block: i64) -> Option<Vec<R
     Some(runs)
 }
 
-/// What decisions change.
+/// The changes of decisions.
 #[derive(Default)]
 pub struct Decided {
     /// The states of the runs.

@@ -173,17 +173,18 @@ def test_one_way_requests_that_are_too_many_to_wait_are_counted_by_name(talk, mo
     ]
 
 
-def test_nothing_that_stood_behind_a_header_that_is_none_is_carried_out(talk):
+def test_what_came_together_with_a_header_that_is_none_is_carried_out_and_nothing_later(talk):
     talk.send("T")
-    bad = encode(request_command(progress("G0"), opaque=1, oneway=True)).replace(b"consumerGroup", b'"}{nsumerGroup')
+    bad = encode(request_command(progress("G0"), opaque=1, oneway=True)).replace(b"consumerGroup", b'"}nsumerGroup')
     talk.feed(1, bad)
     for number in range(1, 60):
         talk.post(progress(f"G{number}"), oneway=True)
     talk.turn()
     assert 1 in talk.closed
+    talk.post(progress("G60"), oneway=True)
     talk.lose(1)
     talk.turn()
-    assert groups_with_progress(talk) == []
+    assert groups_with_progress(talk) == list(range(1, 60))
 
 
 def test_a_mistake_with_one_request_costs_its_connection_and_no_other_request(talk, monkeypatch, caplog):

@@ -11,7 +11,7 @@ from hypothesis import event, example, given
 from hypothesis import strategies as st
 
 from halfmoon.columns import reading
-from halfmoon.wire.codes import JSON, TRANSACTION_PREPARED
+from halfmoon.wire.codes import JSON, ROCKETMQ, TRANSACTION_PREPARED
 from halfmoon.wire.command import encode, request_command
 from halfmoon.wire.headers.transaction import EndTransaction
 from tests.broker.half import half_properties
@@ -36,8 +36,8 @@ class Both:
                 talk.ask(send_header(topic, queue_id=1, properties="WAIT\x01true", batch=True), item(b"b", b"K\x01v\x02", 0))
         self.same()
 
-    def feed(self, data: bytes) -> None:
-        """Send the same bytes by a new connection; compare what is stored and answered."""
+    def feed(self, data: bytes) -> bytes:
+        """Send the same bytes by a new connection; compare what is stored and answered, and return the records."""
         self.peer += 1
         ends = [talk.broker.store.end_offset for talk in self.talks]
         assert ends[0] == ends[1]
@@ -45,12 +45,13 @@ class Both:
             talk.connect(1000 + self.peer)
             talk.feed(1000 + self.peer, data)
             talk.turn()
-        self.same(ends[0])
+        stored = self.same(ends[0])
         for talk in self.talks:
             talk.lose(1000 + self.peer)
+        return stored
 
-    def same(self, since: int = 0) -> None:
-        """Compare the logs behind an offset, and what the last connection was told."""
+    def same(self, since: int = 0) -> bytes:
+        """Compare the logs behind an offset, which are returned, and what the last connection was told."""
         logs, told, ends = [], [], []
         for talk in self.talks:
             store = talk.broker.store
@@ -61,6 +62,7 @@ class Both:
         assert logs[0] == logs[1]
         assert told[0] == told[1]
         assert ends[0] == ends[1]
+        return logs[0]
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +95,26 @@ def test_what_is_taken_from_the_bytes_is_stored_and_answered_as_what_is_decoded(
     serialization, header, body = request
     both.feed(framed(serialization, header, body))
     event(f"{len(both.talks[0].broker.gate.reader)} queues are open")
+
+
+NO_HEADERS = [(JSON, b"{no header"), (ROCKETMQ, b"\x01\x36" + bytes(18) + b"\x09ab"), (9, b"{}"), (JSON, b'{"code":310,"opaque":')]
+
+
+@example(asked=[JSON, NO_HEADERS[0], ROCKETMQ])
+@example(asked=[NO_HEADERS[0], *[JSON] * 99])
+@given(st.lists(st.sampled_from([JSON, ROCKETMQ, *NO_HEADERS]), max_size=100))
+def test_sends_around_headers_that_are_none_are_stored_and_answered_alike(both: Both, asked):
+    frames = []
+    for number, each in enumerate(asked):
+        if isinstance(each, tuple):
+            frames.append(framed(*each, b""))
+        else:
+            command = request_command(send_header("T", queue_id=1), b"around", opaque=number, serialization=each)
+            frames.append(encode(command))
+    stored = both.feed(b"".join(frames))
+    sends = sum(isinstance(each, int) for each in asked)
+
+    assert stored.count(b"around") == len(both.talks[1].received.get(1000 + both.peer, [])) == sends
 
 
 @pytest.mark.parametrize(

@@ -149,11 +149,11 @@ class Broker:
             self._starts.append(Start(self.registration.keep(), "registration"))
 
     def connected(self, peer: int, remote: str, now: Instant) -> None:
-        """A connection was accepted."""
+        """Note an accepted connection."""
         self.peers.connected(peer, remote, now.steady)
 
     def certified(self, peer: int, names: tuple[str, ...]) -> None:
-        """A connection showed a certificate."""
+        """Note the names in the certificate of a connection."""
         self.peers.certified(peer, names)
 
     def commit(self, now: Instant) -> bool:
@@ -238,7 +238,7 @@ class Broker:
             self._handle_frame(peer, data, frame, now, refusal=refused(SystemBusy(OVERLOAD)))
 
     def slow(self, peer: int, *, is_slow: bool) -> None:
-        """A connection does not read its replies, or does again."""
+        """Note that a connection does not read its replies, or does again."""
         if (known := self.peers.get(peer)) is not None:
             self.backlog.set_slow(known, is_slow=is_slow)
 
@@ -247,7 +247,7 @@ class Broker:
         return (known := self.peers.get(peer)) is not None and known in self.backlog
 
     def lost(self, peer: int, now: Instant) -> None:
-        """A connection was lost: forget it, once what it asked one-way is carried out."""
+        """Forget a lost connection, once its one-way requests are carried out."""
         if self.access is not None:
             self._settle(now)  # as long as it is known who decided
         known = self.peers.get(peer)
@@ -350,7 +350,7 @@ class Broker:
             self.store.drop_arrivals()
 
     def _then_release(self, work: Work[Any]) -> Work[Any]:
-        """The same work; when it is done, `_release` follows in the same turn."""
+        """Return the same work, followed by `_release` in the turn in which it is done."""
         done = work.done
 
         def done_and_released(result: Any, now: Instant) -> None:
@@ -410,14 +410,10 @@ class Broker:
     def _decoded(self, peer: Peer, data: bytes, frame: Frame) -> Command | None:
         """Return the request in a frame; None: it is none, or is not carried out."""
         serialization, start, body, end = frame
-        if peer.broken:
-            return None
         try:
             command = decode(data[start:body], data[body:end], serialization)
         except BadHeader as exc:
-            peer.broken = True
-            self.backlog.drop(peer)
-            self.peers.close(peer, str(exc))
+            self.peers.stop_reading(peer, str(exc))
             return None
         if command.is_response:
             self.relay.answered(peer.number, command)
@@ -459,7 +455,7 @@ class Broker:
         self.pending_replies.reply_now(request, reply)
 
     def _settings_changed(self, now: Steady) -> None:
-        """What is planned by an interval waits no longer than it says now."""
+        """Bring forward work whose interval is shorter now."""
         self._next_save_at = min(self._next_save_at, now + self.settings.save_offsets_ms)
         self.store.settings_changed(now)
         self.store.maintenance.settings_changed(now)

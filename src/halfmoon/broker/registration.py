@@ -106,7 +106,7 @@ class Registration(Service):
                 link.wake.fire()
 
     def settings_changed(self, now: Steady) -> None:
-        """The interval may be another: the loops look at it again."""
+        """Wake the loops, as their interval may have changed."""
         for link in self._links:
             link.wake.fire()
 
@@ -250,7 +250,7 @@ def _checked(reply: Command, address: str) -> Command:
 
 
 def _registration_reply(reply: Command) -> RegistrationReply:
-    """Raises PeerError."""
+    """Return the registration reply of a name server. Raises PeerError."""
     header = reply.header(RegisterBrokerReply)
     table = from_json(KVTable, reply.body).table if reply.body else {}
     return RegistrationReply(header.ha_server_addr, header.master_addr, table)

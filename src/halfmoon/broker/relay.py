@@ -1,8 +1,7 @@
 """Requests that the broker relays to connected clients, and whose replies it returns to the caller: 307, 309, and 221 for 223.
-Others ask a client by `Relay.ask`.
 
-Keeps the requests in progress, at most `IN_PROGRESS_MAX`, each with a deadline; never waits itself. Follows AdminBrokerProcessor
-and Broker2Client (RocketMQ 4.9.8).
+Services ask a client by `Relay.ask`. Keeps the requests in progress, at most `IN_PROGRESS_MAX`, each with a deadline; never waits
+itself. Follows AdminBrokerProcessor and Broker2Client (RocketMQ 4.9.8).
 """
 
 from __future__ import annotations
@@ -196,7 +195,7 @@ class Relay(Service):
         return waiting
 
     def lost(self, peer: int, *, by_us: bool) -> None:
-        """A connection was lost: its callers are told at once, its own requests are forgotten, but for those that outlive it."""
+        """Answer the callers of a lost connection and forget its own requests, except those that outlive it."""
         for opaque, waiting in list(self._in_progress.items()):
             if waiting.asker == peer and not waiting.outlives:
                 self._take(opaque)

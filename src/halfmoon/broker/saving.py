@@ -1,7 +1,7 @@
-"""What requests change in tables is saved before their answer, so that what an operator was told is done is done after a kill.
+"""Saving of changed tables before the answer, so that a confirmed change survives a kill.
 
-Which tables a handler changed is seen while it runs. `saves` declares those that it may change, so that it is refused while one of
-them cannot be saved; `saved_later` says why a handler answers at once.
+Tables that a handler changed are observed while it runs. `saves` declares those that it may change, so that it is refused while
+one of them cannot be saved; `saved_later` says why a handler answers at once.
 """
 
 from __future__ import annotations

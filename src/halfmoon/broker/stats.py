@@ -244,7 +244,7 @@ class Stats(Service):
         self._due = min(self._next_at)
 
     def turned(self, took_ms: int) -> None:
-        """A turn took so long, its replies included: so long took the puts and reads that it brought."""
+        """Note the duration of a turn, replies included, as that of its puts and reads."""
         times = self.put_times
         if times.open:
             times.took(took_ms, times.open)
@@ -276,8 +276,10 @@ class Stats(Service):
         return now - self.booted
 
     def recent(self, now: Steady) -> tuple[list[float], ...]:
-        """Return messages put and handed out, reads that found some and that found none, all per second: each over about the last
-        10 s, minute and 10 minutes, or since the start."""
+        """Return messages put and handed out, reads that found some and that found none, all per second.
+
+        Each is a list: over about the last 10 s, minute and 10 minutes, or since the start.
+        """
         flow = self._flow(now)
         windows = []
         for back_ms in (10_000, 60_000, 600_000):

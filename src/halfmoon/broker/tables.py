@@ -136,7 +136,7 @@ class Tables:
         return works
 
     def hurry(self) -> None:
-        """The broker stops: no table waits for the next round any more, and each is tried only once more."""
+        """Save all tables now, as the broker stops; each is tried only once more."""
         self._in_a_hurry = self.touched = True
         self.failed.clear()
 

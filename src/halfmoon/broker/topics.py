@@ -54,7 +54,7 @@ class Topics:
         self._deleted: dict[str, None] = {}
         self._deleted_birth_ms = -1  # the newest of a deleted topic: one created in the same millisecond gets another
         self._most_queues: dict[str, int] = {}
-        """Of topics that have fewer queues now than before."""
+        """Earlier queue counts of topics that have fewer queues now."""
         self._texts: dict[str, bytes] = {}
         """Topics encoded as JSON, so that one more in a large table does not cost encoding all."""
         self._changed = tables.add(PATH, self._dump)
@@ -121,8 +121,9 @@ class Topics:
         return list(self._table)
 
     def table(self) -> TopicConfigTable:
-        """Return all topics with the version, as registration and slaves read it; without permissions that the broker does not
-        have.
+        """Return all topics with the version, as registration and slaves read it.
+
+        Permissions that the broker does not have are left out.
 
         Follows registerBrokerAll (4.9.8): a broker without R or W announces its own permission for every topic.
         """

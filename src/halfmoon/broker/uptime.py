@@ -66,8 +66,10 @@ class BrokerUptime:
         self._seen_ms = now
 
     def _set_back(self, now: int) -> None:
-        """The clock was set back while the broker was down: cut gaps off at the present, or nothing would age until it is reached
-        again."""
+        """Cut gaps off at the present, as the clock was set back while the broker was down.
+
+        Otherwise nothing would age until that time is reached again.
+        """
         self._gaps = [Downtime(gap.begin_ms, min(gap.end_ms, now)) for gap in self._gaps if gap.begin_ms < now]
         self._changed()
 

@@ -1,5 +1,6 @@
-"""What messages are found by: the keys of records, their hashes, and the entries of a key index file; and whether records are whole
-and what queues must have of them. Keeps nothing but hashes of tags.
+"""Keys of records, their hashes, and the entries of a key index file.
+
+Also checks that records are whole, and returns the entries that queues must have of them. Keeps nothing but hashes of tags.
 
 An index file's table of slots holds the number of the newest entry of each slot, i32, 0: none; an entry is
 ``| key hash i32 | physical offset i64 | seconds since the file's first i32 | previous entry of the slot i32 |``, big endian. The
@@ -117,9 +118,9 @@ def index_hash(text: bytes) -> int:
 def index_entries(
     slots: bytes | memoryview, slots_at: int, count: int, begin_ms: int, keys: bytes
 ) -> tuple[bytes, list[int], list[int], int]:
-    """Return the entries of packed keys that are entered from number ``count`` on, the places in the file of the slots that change,
-    rising, the newest entry of each, and how many of those had none.
+    """Return the entries of packed keys that are entered from number ``count`` on, and the changes of slots.
 
+    These are the places in the file of the slots that change, rising, the newest entry of each, and how many of them had none.
     ``slots`` is the file's table, which begins at ``slots_at``; ``begin_ms`` is the store time of its first entry.
     """
     heads: dict[int, int] = {}
@@ -154,8 +155,9 @@ QueueEntries = tuple[str, int, int, bytes]
 
 
 def checked_records(data: bytes, first: int, apart: Sequence[bytes]) -> tuple[int, list[QueueEntries], bytes]:
-    """Return how many bytes the records have that lie one behind another and are whole and usual, and what queues and the key index
-    must have of them: the entries of each queue, in the order in which the queues come, and the keys, packed as `record_keys` does.
+    """Return the length of the leading records that are whole and usual, and their entries for queues and key index.
+
+    The entries of each queue come in the order of the queues' first records; keys are packed as `record_keys` does.
 
     ``data`` begins at the offset ``first`` of the log. A record is whole if its lengths, its checksum and its offset in the log are
     right, and its topic is text; usual if it belongs to no transaction and to none of the topics that are looked at ``apart``, and

@@ -94,11 +94,11 @@ class NameServer:
         self._scan_at = now.steady + FIRST_SCAN_MS
 
     def connected(self, peer: int, remote: str, now: Instant) -> None:
-        """A connection was accepted."""
+        """Note an accepted connection."""
         self.peers.connected(peer, remote, now.steady)
 
     def certified(self, peer: int, names: tuple[str, ...]) -> None:
-        """A connection showed a certificate."""
+        """Note the names in the certificate of a connection."""
         self.peers.certified(peer, names)
 
     def feed(self, peer: int, data: bytes) -> None:
@@ -131,14 +131,10 @@ class NameServer:
 
     def _handle_frame(self, asked: Asked, handle: Callable[[Peer, Command, Instant], None], now: Instant) -> None:
         peer, data, (serialization, head, body, end) = asked
-        if peer.broken:
-            return
         try:
             command = decode(data[head:body], data[body:end], serialization)
         except BadHeader as exc:
-            peer.broken = True
-            self._backlog.drop(peer)
-            self.peers.close(peer, str(exc))
+            self.peers.stop_reading(peer, str(exc))
             return
         if not command.is_response and (command.is_oneway or not peer.closing):
             handle(peer, command, now)
@@ -147,7 +143,7 @@ class NameServer:
         self._refuse(peer, command, SystemBusy(OVERLOAD))
 
     def slow(self, peer: int, *, is_slow: bool) -> None:
-        """A connection does not read its answers, or does again."""
+        """Note that a connection does not read its answers, or does again."""
         if (known := self.peers.get(peer)) is not None:
             self._backlog.set_slow(known, is_slow=is_slow)
 
@@ -156,7 +152,7 @@ class NameServer:
         return (known := self.peers.get(peer)) is not None and known in self._backlog
 
     def lost(self, peer: int, now: Instant) -> None:
-        """A connection is gone: forget it, once what it asked one-way is carried out."""
+        """Forget a lost connection, once its one-way requests are carried out."""
         if (known := self.peers.get(peer)) is None or not self._backlog.lost(known):
             self._forget(peer)
 

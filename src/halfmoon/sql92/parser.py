@@ -25,7 +25,7 @@ _MISSING_WORDS = {
     ",": "a list stands in the brackets of IN only",
     ")": "a bracket closes that none opened",
 }
-"""What people write behind a whole expression, and what to write instead."""
+"""Frequent mistakes behind a whole expression, and their corrections."""
 
 _MISSING_OPERANDS = {
     "=": "write = once",

@@ -198,6 +198,8 @@ _OTHER = int(Language.OTHER)
 
 _FIXED = Struct(">hbhii")  # | code i16 | language i8 | version i16 | opaque i32 | flag i32 |
 _I32 = Struct(">i")
+_U32 = Struct(">I")
+_PAIR = Struct(">HxI")  # | name length u16 | name of one letter, as fields of sends have | value length u32 |
 
 
 # ---------------------------------------------------------------- decode
@@ -335,14 +337,17 @@ def decode_ext(header: bytes, at: int, end: int) -> dict[str, str]:
     for _ in range(HEADER_FIELDS_MAX + 1):
         if at == end:
             return fields
-        name_end = at + 2 + (header[at] << 8 | header[at + 1])
+        name_size, value_size = _PAIR.unpack_from(header, at)
+        name_end = at + 2 + name_size
+        if name_size != 1:
+            (value_size,) = _U32.unpack_from(header, name_end)
         value_at = name_end + 4
-        value_end = value_at + _I32.unpack_from(header, name_end)[0]
-        if not value_at <= value_end <= end:
+        value_end = value_at + value_size
+        if value_end > end:
             raise BadHeader("a length of the header reaches beyond it")
-        name = str(header[at + 2 : name_end], "utf-8")
-        if value_end > value_at:
-            fields[name] = str(header[value_at:value_end], "utf-8")
+        name = header[at + 2 : name_end].decode()
+        if value_size:
+            fields[name] = header[value_at:value_end].decode()
         at = value_end
     raise BadHeader(f"more than {HEADER_FIELDS_MAX} header fields")
 

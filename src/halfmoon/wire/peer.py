@@ -64,7 +64,7 @@ class Peer:
     """One connection: who is there, bytes not yet handled, and answers of this turn."""
 
     __slots__ = (
-        "broken", "chunks", "closing", "heard_at", "host", "names", "number", "out", "out_bytes", "remote", "size",
+        "chunks", "closing", "heard_at", "host", "names", "number", "out", "out_bytes", "remote", "size",
         "waiting_bytes", "wanted",
     )  # fmt: skip
 
@@ -80,8 +80,6 @@ class Peer:
         self.out_bytes = 0  # of the pieces in it that may be large, as whoever put them there counts
         self.closing = False
         """Nobody reads its answers any more: of what it asked, only what is one-way is still carried out."""
-        self.broken = False
-        """A header of its was none: nothing that stood behind it is carried out."""
         self.waiting_bytes = 0
 
 
@@ -123,7 +121,7 @@ class Peers:
         self.touched: list[Peer] = []
         """Those who are sent something by the next `effects`."""
         self.wrong: list[tuple[Peer, str]] = []
-        """Those whose next bytes are no frame, and why; the next `effects` closes them."""
+        """Those that sent what is no frame or no header, and why; `effects` closes them once all else that came is answered."""
         self._closes: list[Close] = []
         self._idle_ms, self._partial_bytes_max = idle_ms, partial_bytes_max
         self._partial_bytes = 0
@@ -203,9 +201,7 @@ class Peers:
             if frames:
                 cut.append((peer, data, frames))
             if wrong is not None:
-                self.wrong.append((peer, self._named(peer, data[used:], wrong, now)))
-                self._partial_bytes -= rest
-                peer.chunks, peer.size, peer.wanted = [], 0, _NOTHING_MORE
+                self.stop_reading(peer, self._named(peer, data[used:], wrong, now))
         if self._partial_bytes > self._partial_bytes_max:
             self._shed()
         return cut
@@ -257,6 +253,17 @@ class Peers:
         if not peer.out:
             self.touched.append(peer)
         peer.out += chunks
+
+    def stop_reading(self, peer: Peer, wrong: str) -> None:
+        """Close a connection once all whole frames that it brought are answered; further bytes are ignored.
+
+        Follows NettyDecoder (4.9.7, tried): frames that came together with one whose header cannot be decoded are carried out,
+        those behind it, too. Differs: what wants an answer gets it.
+        """
+        if peer.wanted != _NOTHING_MORE:
+            self.wrong.append((peer, wrong))
+            self._partial_bytes -= peer.size
+            peer.chunks, peer.size, peer.wanted = [], 0, _NOTHING_MORE
 
     def close(self, peer: Peer, reason: str) -> None:
         """Have a connection closed after what it is still sent; its further bytes are ignored."""

@@ -129,8 +129,9 @@ class Access(Service):
     # ------------------------------------------------------------ requests
 
     def check(self, command: Command, peer: Peer) -> Account | None:
-        """Let a request pass; return the account that it names or its connection is bound to, None: it comes from a global white
-        address.
+        """Let a request pass and return its account; None: it comes from a global white address.
+
+        The account is the one that the request names, or that its connection is bound to.
 
         Raises AccessRefused (1) for one that may not be sent, in the original's words.
         """
@@ -303,7 +304,7 @@ class Access(Service):
             self._log.warning("access refused: reason=%s code=%d from=%s", refused, code, peer.remote)
 
     def lost(self, peer: int, *, by_us: bool) -> None:
-        """A connection is gone."""
+        """Forget a lost connection."""
         self._known.pop(peer, None)
 
     # ------------------------------------------------------------ rules
@@ -335,7 +336,7 @@ class Access(Service):
         return min(self._look_at, self._minute_at, now.at(self.previous.due_ms))
 
     def turn(self, now: int) -> None:
-        """A turn begins: nothing is let pass any more that is signed with a secret which has expired by now."""
+        """Begin a turn: requests signed with a secret that has expired are refused from now on."""
         self._now = now
         if now >= self.previous.due_ms:
             self._count(self.rules, now)

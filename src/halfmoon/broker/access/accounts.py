@@ -79,7 +79,7 @@ class Account(Grants, frozen=True, kw_only=True):
 
 
 class RuleFile(NamedTuple):
-    """What one file says. ``white`` are the global white addresses as written, ``data`` all of it to be written again."""
+    """Contents of one rules file. ``white`` are the global white addresses as written, ``data`` all of it to be written again."""
 
     accounts: tuple[Account, ...]
     white: tuple[str, ...]
@@ -191,7 +191,7 @@ class _Reading:
         )
 
     def _certificate_names(self, node: Any) -> tuple[str, ...]:
-        """The names of certificates: one, or a list."""
+        """Return the names of certificates: one, or a list."""
         names = []
         for item in [node] if node is not None and node.id == "scalar" and self._text(node) else self._items(node):
             name = self._text(item) or ""
@@ -213,7 +213,7 @@ class _Reading:
         return text
 
     def _previous(self, values: dict[str, Any], node: Any, secret: bytes) -> tuple[bytes, int]:
-        """The secret before and until when it is good, in ms since the epoch; nothing and 0 without one."""
+        """Return the previous secret and its expiry in ms since the epoch; empty and 0 without one."""
         given = [name in values for name in ("previousSecretKey", "previousSecretUntil")]
         if not any(given):
             return b"", 0
@@ -274,7 +274,7 @@ class _Reading:
     # ------------------------------------------------------------ nodes
 
     def _pairs(self, node: Any, known: frozenset[str] | None = None) -> Iterator[tuple[str, Any]]:
-        """The keys, each once and one of those known, with their values."""
+        """Yield the keys, each once and one of those known, with their values."""
         if node.id != "mapping":
             raise self._wrong(node, "must be keys with values")
         seen: set[str] = set()
@@ -298,13 +298,13 @@ class _Reading:
         return items
 
     def _text(self, node: Any) -> str | None:
-        """The text of a scalar as it stands in the file: a secret of digits is none of the numbers that it could be read as."""
+        """Return the text of a scalar as it stands in the file: a secret of digits stays text."""
         if node.id != "scalar":
             raise self._wrong(node, "must be a single value")
         return None if node.tag.endswith(":null") else str(node.value)
 
     def _plain(self, node: Any, depth: int = 0) -> Any:
-        """The node as values to be written again: texts, but for what reads the same as a whole number or a truth value."""
+        """Return the node as values to be written again: texts, whole numbers and truth values."""
         self._nodes += 1  # an alias stands for as much as what it names
         if depth > 8 or self._nodes > NODES_MAX:
             raise self._wrong(node, "nested too deep, or too much of it")

@@ -1,1 +1,1 @@
-"""What tools ask of a broker and change in it: topics, groups, settings, files, figures."""
+"""Administration of a broker by tools: topics, groups, settings, files, figures."""

@@ -1,4 +1,4 @@
-"""What tools ask of a broker: topics, groups, statistics, how it runs.
+"""Queries of tools to a broker: topics, groups, statistics, how it runs.
 
 Follows AdminBrokerProcessor (RocketMQ 4.9.8).
 """
@@ -298,7 +298,7 @@ class Admin(Service):
         }  # fmt: skip
 
     def _puts_and_gets(self, now: Steady) -> dict[str, str]:
-        """What was stored and read since the start, how fast, and how long it took."""
+        """Return counts, rates and durations of puts and reads since the start."""
         stats, times = self._stats, self._stats.put_times
         puts, gets = stats.total("BROKER_PUT_NUMS"), stats.total("BROKER_GET_NUMS")
         put_rates, get_rates, found_rates, missed_rates = stats.recent(now)
@@ -320,7 +320,7 @@ class Admin(Service):
         }  # fmt: skip
 
     def _disk(self) -> dict[str, str]:
-        """The log and its disk. Queues grow with the log; what can be behind is the key index."""
+        """Return figures of the log and its disk. Queues grow with the log; only the key index can be behind."""
         store, usage = self._store, self._store.disk_usage()
         used = f"{1 - usage.free_bytes / usage.total_bytes if usage.total_bytes else 0.0:.4f}"
         return {
@@ -334,7 +334,7 @@ class Admin(Service):
         }  # fmt: skip
 
     def _queues_of_requests(self) -> dict[str, str]:
-        """What waits where the original has a queue before a pool of threads: here only sends wait, for the device."""
+        """Return the sizes of the original's queues before pools of threads: here only sends wait, for the device."""
         texts = {"EndTransactionQueueSize": "0", "EndTransactionThreadPoolQueueCapacity": "0"}
         for pool in ("send", "pull", "query"):
             texts[f"{pool}ThreadPoolQueueSize"] = texts[f"{pool}ThreadPoolQueueHeadWaitTimeMills"] = "0"

@@ -1,7 +1,7 @@
-"""What an operator has removed before its time: expired log files, entries of consume queues that point at none, unused topics.
+"""Removal at an operator's request, ahead of time: expired log files, entries of consume queues that point at none, unused topics.
 
-Follows AdminBrokerProcessor and DefaultMessageStore (RocketMQ 4.9.8). A kill at any point loses nothing that may be read: what was
-not removed is found again at the next start.
+Follows AdminBrokerProcessor and DefaultMessageStore (RocketMQ 4.9.8). A kill at any point loses nothing that may be read: the
+next start finds again whatever was not removed.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ BLACK_LIST = frozenset({"configBlackList", "brokerConfigPath", "rocketmqHome"})
 
 
 class _Change(NamedTuple):
-    """What a text changes: settings of both tables, the names that differ by table, and RocketMQ's keys without effect."""
+    """Changes that a text asks for: settings of both tables, the names that differ by table, and RocketMQ's keys without effect."""
 
     loaded: Loaded
     differing: dict[str, list[str]]

@@ -34,8 +34,10 @@ DIGEST_MAX = 128
 
 
 class Coordinator:
-    """The service of the broker ``name``. ``write`` writes a step and carries it out; ``stream`` returns an id's stream, created if
-    it is missing."""
+    """The service of the broker ``name``.
+
+    ``write`` writes a step and carries it out; ``stream`` returns an id's stream, created if it is missing.
+    """
 
     def __init__(
         self, name: str, streams: Streams, pending_replies: PendingReplies, write: Callable[[Step, Instant], None],

@@ -30,7 +30,7 @@ from halfmoon.store.store import Store
 from halfmoon.wire.codes import COMPRESSED, COMPRESSION_MASK
 
 MESSAGES_A_TURN, BYTES_A_TURN = 4096, 4 * 1024 * 1024
-"""What is published of one batch, in whole pieces, before others have their turn: some 10 ms."""
+"""Bounds of one batch's share of a turn, in whole pieces: some 10 ms until others have their turn."""
 
 PARKED_AS = 4
 """As how many messages one counts that may have a delay: each is stored by itself."""
@@ -45,8 +45,10 @@ _LONGEST = b"TIMER_OUT_MS\x01%d\x02TIMER_LOOK_MS\x01%d\x02" % (10**15, 10**15)
 
 
 class BatchProgress(msgspec.Struct):
-    """What is left of one batch. ``already``: identities found in the log; ``queues``: where it goes; ``begun``: a piece of it was
-    published."""
+    """Rest of one batch.
+
+    ``already``: identities found in the log; ``queues``: where it goes; ``begun``: a piece of it was published.
+    """
 
     left: deque[Piece]
     already: set[int]

@@ -113,7 +113,7 @@ class Reported(_Step):
 
 
 class Coordinated(_Step):
-    """Who coordinates the id."""
+    """Name of the broker that coordinates the id."""
 
     coordinator: str
 
@@ -209,8 +209,10 @@ class Journal:
     # ------------------------------------------------------------ reading
 
     def replay(self) -> Iterator[tuple[int, int, StoredPiece | Step | Snapshot]]:
-        """Yield (physical offset, store ms, piece or step) in the order of the log, from the last snapshot on and that first; of
-        pieces before the snapshot those that it may need. Damaged records are left out."""
+        """Yield (physical offset, store ms, piece or step) in the order of the log, the last snapshot first.
+
+        Pieces before the snapshot are yielded if it may need them. Damaged records are left out.
+        """
         snapshot_entry = last_with_code(self._store, BATCH_TOPIC, STEPS, _SNAPSHOT_PAIR[1])
         begin, pieces_from = 0, 0
         first: list[tuple[int, int, StoredPiece | Step | Snapshot]] = []

@@ -27,7 +27,7 @@ ASKED_MAX = 64
 
 
 class Participant(Protocol):
-    """What recovery needs of the service."""
+    """Part of the service that recovery needs."""
 
     streams: Streams
     pending_replies: PendingReplies

@@ -39,8 +39,10 @@ PieceKey = tuple[str, int, int]
 
 
 class Attempt(msgspec.Struct):
-    """Messages that one attempt of a task sent here. ``heard_at``: the last sign of life. ``restored``: found by a start.
-    ``ask_soon``: ask the coordinator before the timeout."""
+    """Messages that one attempt of a task sent here.
+
+    ``heard_at``: the last sign of life. ``restored``: found by a start. ``ask_soon``: ask the coordinator before the timeout.
+    """
 
     name: str
     batch: int

@@ -60,7 +60,7 @@ class ConsumerGroup(msgspec.Struct):
     size_bytes: int = 0
     """About how much memory the subscriptions take."""
     wanted: dict[int, str] = {}
-    """What each member subscribes to, as `_shown` says it, by connection."""
+    """Subscriptions of each member as text (`_shown`), by connection."""
     alike: dict[str, int] = {}
     """How many members subscribe to each of these."""
     warned: bool = False

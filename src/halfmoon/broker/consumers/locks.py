@@ -132,7 +132,7 @@ class Locks(Service):
     # ------------------------------------------------------------ connections and time
 
     def lost(self, peer: int, *, by_us: bool) -> None:
-        """A connection was lost: its locks are freed, or end when their owner considers them lost.
+        """Free the locks of a lost connection, or let them end when their owner considers them lost.
 
         ``by_us``: this broker closed it. A silent client may notice that much later, and goes on consuming until then.
         """

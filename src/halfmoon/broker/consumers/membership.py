@@ -162,7 +162,7 @@ class Membership(Service):
         return Reply()
 
     def lost(self, peer: int, *, by_us: bool) -> None:
-        """A connection was lost: its groups are notified at once."""
+        """Remove a lost connection; its groups are notified at once."""
         self.changed.update(dict.fromkeys(self._clients.lost(peer)))
 
     def tick(self, now: Instant) -> None:

@@ -26,7 +26,7 @@ class Offsets:
     """Progress by ``topic@group`` and queue. An update overwrites, also backwards, as the original does."""
 
     def __init__(self, tables: Tables, groups: Iterable[str] = ()) -> None:
-        """``groups`` are the saved ones: if there are some and no file with progress, that is logged."""
+        """Load the saved offsets. ``groups``: the saved groups; some without a file of offsets are logged."""
         saved = tables.load(PATH, lambda data: from_json(ConsumerOffsetTable, data, bounds=None))
         self._table: dict[str, dict[int, int]] = dict(saved.offset_table) if saved is not None else {}
         self._count = sum(map(len, self._table.values()))

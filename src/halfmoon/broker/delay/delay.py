@@ -290,7 +290,7 @@ class Delays(Service):
             done += self._run_timer(date) if isinstance(level_queue, Timer) else self._run(level_queue, date)
 
     def _queue_created(self) -> None:
-        """A queue was created that a level waits for."""
+        """Hurry the levels, as a queue was created that one of them waits for."""
         for level_queue in self.level_queues.values():
             level_queue.hurry()
         self.timer.hurry()

@@ -40,7 +40,7 @@ class LevelQueue:
         """When `run` wants to be called; None: not before a message is parked."""
 
     def parked(self, end: int, due: int) -> None:
-        """A message was parked, and the queue ends at ``end`` now."""
+        """Note a parked message; the queue ends at ``end`` now."""
         self._promised = end
         if self.due is None:
             self.due = due

@@ -199,7 +199,7 @@ def _end(marks: Sequence[Mark]) -> int:
 
 
 def _identity(topic: str, draft: tuple[object, ...]) -> tuple[object, ...]:
-    """What identifies a delivered record: all fields that do not depend on when it is delivered."""
+    """Return the identity of a delivered record: all fields that do not depend on when it is delivered."""
     body, properties, _, _, born_ms, born_host, reconsume_times, _, _ = draft
     assert isinstance(properties, bytes)
     return topic, body, without(properties, _OF_THE_TIME), born_ms, born_host, reconsume_times

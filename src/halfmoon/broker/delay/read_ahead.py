@@ -51,7 +51,7 @@ class ReadAhead:
         return self._ready.get(pair)
 
     def parked(self, pair: Pair) -> None:
-        """A message was parked."""
+        """Note a parked message."""
         if pair <= self._reached:
             self._reached = (pair[0], pair[1] - 1)
         wanted = pair[0] - AHEAD_MS
@@ -59,7 +59,7 @@ class ReadAhead:
             self.due = wanted
 
     def gone(self, pairs: Iterable[Pair]) -> None:
-        """These no longer wait."""
+        """Remove messages that no longer wait."""
         full = self._full
         for pair in pairs:
             ready = self._ready.pop(pair, None)

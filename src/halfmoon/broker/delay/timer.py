@@ -1,5 +1,4 @@
-"""Timer messages: parked in ``rmq_sys_wheel_timer``, delivered at a point in time to the millisecond, and cancelled while they
-wait.
+"""Timer messages: parked in ``rmq_sys_wheel_timer``, delivered to the millisecond, and cancelled while they wait.
 
 Follows TimerMessageStore and RecallMessageProcessor (RocketMQ 5.3.3) in properties, names and refusals.
 Differs: precision is a millisecond, not a second, and nothing is early; up to 40 days instead of 3; a downtime of any length loses

@@ -1,1 +1,1 @@
-"""What a broker says of itself to monitoring: which metrics there are, and their values now."""
+"""Metrics of a broker for monitoring: their declarations and their present values."""

@@ -16,7 +16,7 @@ _QUEUES_AT_ONCE = 256
 
 
 class Figures:
-    """What one broker says of itself."""
+    """Present values of one broker's metrics."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker, self._context = broker, broker.context
@@ -164,8 +164,10 @@ class Figures:
                 yield from self._group(topic, group, now)
 
     def _group(self, topic: str, group: str, now: int) -> Samples:
-        """Yield what a group has consumed of a topic. One that is online has no lag in what it does not subscribe to any more, and
-        one whose members each get all messages keeps no progress here."""
+        """Yield a group's progress in a topic.
+
+        A group that is online has no lag in topics that it no longer subscribes to; a broadcasting group keeps no progress here.
+        """
         config, info = self._context.topics.get(topic), self._context.clients.group(group)
         if config is None or (info is not None and info.subscriptions and topic not in info.subscriptions):
             return

@@ -38,7 +38,7 @@ class StaleOffsets:
         self._logged: set[tuple[str, str]] = set()
 
     def recreated(self, topic: str) -> None:
-        """A topic that was deleted since the start exists again: all present connections may have offsets of the old one."""
+        """Suspect all present connections of offsets of the old topic, since one deleted after the start exists again."""
         self.newest_before[topic] = self._peers.newest
         for given in self._given.values():
             for place in [place for place in given if place[0] == topic]:
@@ -46,7 +46,7 @@ class StaleOffsets:
         self._logged = {logged for logged in self._logged if logged[0] != topic}
 
     def deleted(self, topic: str) -> None:
-        """A topic was deleted: no connection is suspected until it exists again."""
+        """Suspect no connection of a deleted topic until it exists again."""
         self.newest_before.pop(topic, None)
 
     def suspect(self, peer: Peer, topic: str) -> bool:
@@ -54,7 +54,7 @@ class StaleOffsets:
         return peer.number <= self.newest_before.get(topic, NOTHING)
 
     def give(self, peer: Peer, topic: str, queue_id: int, offset: int, group: str = "") -> None:
-        """A connection gets an offset of a topic from this broker; `NOTHING`: it hears that its group has none."""
+        """Note an offset of a topic that this broker gives to a connection; `NOTHING`: the group has none."""
         if self.suspect(peer, topic):
             given = self._given.setdefault(peer.number, {})
             place = (topic, queue_id, group)
@@ -100,5 +100,5 @@ class StaleOffsets:
         )  # fmt: skip
 
     def lost(self, number: int) -> None:
-        """A connection was lost."""
+        """Forget a lost connection."""
         self._given.pop(number, None)

@@ -28,8 +28,8 @@ EXPRESSION_LENGTH_MAX = 32 * 1024
 """Characters of a filter. Thousands of tags fit; a megabyte would stop all others while it is read."""
 
 STEPS_OF_TURN = 20_000
-"""What the tests of one turn of the loop may cost together, in steps of 0.1 to 0.2 microseconds: four milliseconds at most, and as
-much again in the tick beside it, so that other connections wait far less than twenty."""
+"""Budget of all tests in one turn of the loop, in steps of 0.1 to 0.2 microseconds: four milliseconds at most, and as much again in
+the tick beside it, so that other connections wait far less than twenty."""
 
 _STEPS_OF_CALL = 20
 """Steps for giving records to a bulk filter, besides the steps that it counts itself."""
@@ -133,7 +133,7 @@ class RetryTest:
 
 Test = SqlTest | RetryTest
 Wanted = frozenset[int] | Test | None
-"""What a consumer wants of a queue: hashes of tags, a test of properties, or (None) everything."""
+"""Selection of messages by a consumer: hashes of tags, a test of properties, or (None) all."""
 
 
 class Filters:

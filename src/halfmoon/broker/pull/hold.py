@@ -42,8 +42,10 @@ class Hold(msgspec.Struct, eq=False):
 
 
 class Holds:
-    """All held pulls of a broker, at most ``holds_max``, and ``of_peer_max`` of one connection. ``count`` is their number, ``room``
-    what they count against the bounds."""
+    """All held pulls of a broker, at most ``holds_max``, and ``of_peer_max`` of one connection.
+
+    ``count`` is their number, ``room`` their share of the bounds.
+    """
 
     def __init__(self, holds_max: int, of_peer_max: int = HOLDS_OF_PEER_MAX) -> None:
         self._by_queue: dict[QueueKey, dict[int, Hold]] = {}  # then by id(hold): removing one is as cheap among thousands

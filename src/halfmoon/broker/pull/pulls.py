@@ -251,7 +251,7 @@ class Pulls(Service):
         self._is_stopping = False
 
     def turn(self, now: Instant) -> None:
-        """A turn of the loop or a tick begins: property filters get a new budget."""
+        """Begin a turn of the loop or a tick: property filters get a new budget."""
         self._now = now
         self.filters.turn()
         self.filters.log.tick(now.steady)

@@ -219,7 +219,10 @@ class Gate(Service):
             is_repeat = REPEAT in sending.properties
             if is_repeat:
                 self.turn(request.now.date)  # the first attempt may be in it
-            if not any(step(sending) for step in self._steps):
+            for step in self._steps:
+                if step(sending):
+                    break
+            else:
                 self._put(sending)
             if is_repeat:
                 self.turn(request.now.date)
@@ -259,7 +262,7 @@ class Gate(Service):
             raise NoPermission(f"the broker[{self._settings.address}] sending message is forbidden")
 
     def _queue(self, sending: Sending) -> None:
-        """The queue must be one of the topic's; if it is below 0, the broker chooses."""
+        """Check that the queue is one of the topic's; below 0, choose one."""
         config, queue_id = sending.config, sending.header.queue_id
         # The larger of both, as msgCheck has it.
         if queue_id >= max(config.write_queue_nums, config.read_queue_nums):
@@ -272,7 +275,7 @@ class Gate(Service):
             sending.queue_id = self._random.randrange(config.write_queue_nums)
 
     def _repeated(self, sending: Sending) -> bool:
-        """A send that is marked as repeated gets the reply of the first attempt, if that was stored."""
+        """Answer a send that is marked as repeated like the first attempt, if that was stored."""
         if REPEAT not in sending.properties or sending.header.batch:
             return False
         header = self._duplicates.deduplicate(sending.request, sending.header, self.send)
@@ -282,7 +285,7 @@ class Gate(Service):
         return False
 
     def _retry(self, sending: Sending) -> None:
-        """A message that a consumer publishes to its retry topic goes to the dead letters if it was tried often enough."""
+        """Redirect a consumer's message to the dead letters if it was retried often enough."""
         header = sending.header
         if header.topic.startswith(RETRY_PREFIX) and not header.batch:
             sending.header = header = self._redelivery.published(sending.request, header)
@@ -290,7 +293,7 @@ class Gate(Service):
                 sending.config, sending.queue_id = self._topics.existing(header.topic), header.queue_id
 
     def _transaction(self, sending: Sending) -> bool:
-        """A half message is stored in a topic of its own."""
+        """Redirect a half message to the topic of half messages."""
         header, request, queue_id = sending.header, sending.request, sending.queue_id
         if header.batch or not is_transactional(sending.properties.encode()):
             return False
@@ -306,7 +309,7 @@ class Gate(Service):
         return True
 
     def _delay(self, sending: Sending) -> bool:
-        """A message with a delay is parked."""
+        """Park a message with a delay."""
         if not may_be_delayed(sending.properties):
             return False
         if sending.header.batch:
@@ -327,7 +330,7 @@ class Gate(Service):
             sending.drafts = [draft]
 
     def _queue_created(self, sending: Sending) -> bool:
-        """A send to a queue that does not exist yet waits until it is created."""
+        """Let a send to a queue that does not exist yet wait until it is created."""
         return not self._queue_ready(sending.request, sending.header.topic, sending.queue_id)
 
     def _queue_ready(self, request: Request, topic: str, queue_id: int) -> bool:

@@ -109,7 +109,7 @@ class Checks:
         return min(due for due in dues if due is not None)
 
     def settings_changed(self, now: Steady) -> None:
-        """The interval of rounds may be shorter."""
+        """Bring the next round forward if the interval is shorter now."""
         self.next_round_at = min(self.next_round_at, now + self._settings.transaction_check_interval_ms)
 
     def tick(self, now: Instant) -> None:

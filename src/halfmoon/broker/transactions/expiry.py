@@ -184,8 +184,10 @@ class Expiry:
             raise BrokerError(f"message {name} was resumed already")
 
     def _check_resumable(self, unique: str, place: int) -> None:
-        """Raise BrokerError when the message was resumed, or decided: a full disk may come between its copy and its op record, and
-        its producer may come late."""
+        """Raise BrokerError if the message was resumed or decided.
+
+        A full disk may come between its copy and its op record, and its producer may come late.
+        """
         copy = message_of(self._store.record(place))
         late = None if copy is None else self._late_decisions.committed(copy_from(copy))
         if late is not None:

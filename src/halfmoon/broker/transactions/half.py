@@ -46,7 +46,7 @@ Prepared = tuple[bytes, int, bool, str]
 
 
 class HalfMessages:
-    """What half messages need beside sends: their properties, the index, and those that came lately.
+    """Half messages: their properties, the index, and the cache of recent ones.
 
     ``immunity_seen``: some half message asked for a minimum age of its own.
     """
@@ -132,7 +132,7 @@ def checks_written(parts: Parts) -> int:
 
 
 class Completion(msgspec.Struct, gc=False):
-    """What one producer, or an operator, decided. ``caller`` None: nobody waits for a reply."""
+    """Decision of one producer, or of an operator. ``caller`` None: nobody waits for a reply."""
 
     caller: Caller | None
     peer: int

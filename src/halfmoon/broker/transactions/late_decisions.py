@@ -44,7 +44,7 @@ _OP_TAG = tag_hash(b"d")
 
 
 class _Fresh(msgspec.Struct):
-    """What happened to a half message a moment ago. ``end``: the end of the log behind it."""
+    """Recent fate of a half message. ``end``: the end of the log behind it."""
 
     end: int = 0
     copy: int = -1
@@ -79,15 +79,15 @@ class LateDecisions:
             raise SystemBusy("[OVERLOAD]system busy, start flow control for a while: the disk does not keep up")
 
     def copied(self, place: int, copy: int) -> None:
-        """A half message expired, its copy is stored."""
+        """Note the stored copy of an expired half message."""
         self._note(place).copy = copy
 
     def resumed(self, place: int, index: int, new_place: int) -> None:
-        """An expired half message was resumed, as another one."""
+        """Note that an expired half message was resumed, as another one."""
         self._note(place).resumed = index, new_place
 
     def ended(self, place: int, *, committed: bool) -> None:
-        """An expired half message was decided."""
+        """Note that an expired half message was decided."""
         self._note(place).committed = committed
 
     def _note(self, place: int) -> _Fresh:

@@ -97,7 +97,7 @@ class Transactions(Service):
         self._log.tick(now.steady)
 
     def settings_changed(self, now: Steady) -> None:
-        """The interval of rounds may be another."""
+        """Pass a changed interval of rounds on."""
         self.checks.settings_changed(now)
 
     def texts(self, now: Instant) -> dict[str, str]:
