@@ -77,17 +77,21 @@ class Spawn(msgspec.Struct):
 
 
 class Run(msgspec.Struct):
-    """Run the user's code (a listener, a selector): in a thread when it is an ordinary function, awaited when it is a coroutine
-    function. Returns its result, or throws what it raised."""
+    """Run the user's code (a listener, a selector), and return its result or throw what it raised.
+
+    An ordinary function runs in a thread; a coroutine function is awaited.
+    """
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...] = ()
 
 
 class Aside(msgspec.Struct):
-    """Drive an operation that asks for nothing but `Run`, `Now` and `Steady`, and return its result: many calls of the user's
-    code for one change of threads. All of it runs in one thread when ``function`` is an ordinary function, and is awaited when it
-    is a coroutine function. What it shares with others it reads and writes in single steps."""
+    """Drive an operation that asks for nothing but `Run`, `Now` and `Steady`, and return its result.
+
+    So many calls of the user's code take one change of threads: all of it runs in one thread when ``function`` is an ordinary
+    function, and is awaited when it is a coroutine function. It reads and writes in single steps what it shares with others.
+    """
 
     operation: Any
     function: Callable[..., Any]

@@ -1,4 +1,4 @@
-"""What a runtime gives to the pure parts: a disk, and the shape of a core that it can run.
+"""Interfaces between the runtime and the pure parts: a disk, and the shape of a core that it can run.
 
 `Disk` and `File` are implemented by `halfmoon.runtime.files.disk` (real files) and `halfmoon.testing.disk` (torn and lost writes).
 All paths are relative to the store's directory, with ``/`` between parts; they are made of numbers and checked names only.
@@ -113,9 +113,11 @@ class Disk(Protocol):
         """Whole content of a small file, or None when it is missing."""
 
     def save(self, path: str, data: bytes, *, keep_previous: bool = True, private: bool = False) -> None:
-        """Replace a small file atomically and durably: temporary file, sync, the old one kept as ``.bak``, rename, sync of the
-        directory. ``private``: for its owner alone, whoever may read the others. Waits for the device. May be called from another
-        thread."""
+        """Replace a small file atomically and durably.
+
+        Writes a temporary file, syncs it, keeps the old one as ``.bak``, renames, and syncs the directory. ``private``: for its
+        owner alone, whoever may read the others. Waits for the device. May be called from another thread.
+        """
 
     def sync_directory(self, path: str) -> None:
         """Make names made in or removed from a directory durable. Waits for the device."""
@@ -130,7 +132,7 @@ class Disk(Protocol):
         """Take the exclusive lock of the directory. Raises StoreLocked when another process has it."""
 
     def boot_id(self) -> str | None:
-        """A text that changes when the machine restarts (so: whether unsynced writes can have been lost); None: unknown."""
+        """Return a text that changes when the machine restarts, and unsynced writes can be lost; None: unknown."""
 
 
 class Core(Protocol):
@@ -145,10 +147,10 @@ class Core(Protocol):
         """Begin: listeners are open."""
 
     def connected(self, peer: int, remote: str, now: Instant) -> None:
-        """A connection was accepted; ``remote`` is ``host:port``."""
+        """Take a connection that was accepted; ``remote`` is ``host:port``."""
 
     def certified(self, peer: int, names: tuple[str, ...]) -> None:
-        """The connection showed a certificate with these names, which was verified. Once at most, and before its first `feed`."""
+        """Take the names of a connection's verified certificate. Called once at most, and before its first `feed`."""
 
     def feed(self, peer: int, data: bytes) -> None:
         """Bytes arrived."""
@@ -160,13 +162,13 @@ class Core(Protocol):
         """
 
     def slow(self, peer: int, *, is_slow: bool) -> None:
-        """The connection does not read what it is sent: nothing is read from it any more; or it reads again."""
+        """Read nothing more from a connection that does not read its answers; or read again."""
 
     def unanswered(self, peer: int) -> bool:
-        """Whether requests of the connection wait for a further turn: it is not closed at the end of its stream before that."""
+        """Return whether requests of the connection wait for a further turn; then the end of its stream does not close it yet."""
 
     def lost(self, peer: int, now: Instant) -> None:
-        """The connection is gone."""
+        """Forget a connection that is gone."""
 
     def due(self, now: Instant) -> Steady | None:
         """When `tick` wants to be called next, or None. Who waits for a date is early or late once the clock is set: ask again."""

@@ -81,10 +81,10 @@ def pull_head(
 def send_answers(
     groups: Iterable[tuple[Messages, int, int]], which: int, region: str, host_hex: str, version: int, *, trace_on: bool
 ) -> list[tuple[int, bytes]]:
-    """Return (connection, frame) for each sender of stored messages that is answered as ``which`` says. A group is messages of one
-    queue, its id, and the queue offset of the first. ``trace_on``: clients with tracing on are to report these sends.
+    """Return (connection, frame) for each sender of stored messages that is answered as ``which`` says.
 
-    The compiled twin joins what a connection is told.
+    A group is messages of one queue, its id, and the queue offset of the first. ``trace_on``: clients with tracing on are to report
+    these sends. The compiled twin joins what a connection is told.
     """
     answers: list[tuple[int, bytes]] = []
     for messages, queue_id, queue_offset in groups:

@@ -15,11 +15,11 @@ from halfmoon.columns.record import ENTRY
 Caller = tuple[int, int, int]
 """connection, opaque, serialization: who waits for a reply."""
 CompletionFields = tuple[Caller | None, int, str, int, int, bool, str]
-"""Who waits for a reply, connection, producer group, index and physical offset of the half message, is it committed, message id."""
+"""Caller that waits, connection, producer group, index and physical offset of the half message, is it committed, message id."""
 Tally = tuple[list[Caller], list[tuple[str, int, int]]]
-"""Who waits for a reply; the producer groups, each with its number of commits and of rollbacks."""
+"""Callers that wait for a reply; the producer groups, each with its number of commits and of rollbacks."""
 Decided = tuple[list[Group], list[list[int]], list[int], list[int], list[int]]
-"""What commits store, by queue, and the completions of each; completions that roll back; indexes of the half messages of all these,
+"""Messages of commits by queue, and the completions of each; completions that roll back; indexes of the half messages of all these,
 in this order; completions of half messages that are not in the cache."""
 
 

@@ -100,11 +100,11 @@ def header_json(
 
 
 def head_json(header: bytes, fields_max: int) -> tuple[int, int, int] | None:
-    """Return code, flag and opaque of a header in JSON, so that its fields may be read when they are asked for; None: it must be
-    decoded to be believed.
+    """Return code, flag and opaque of a header in JSON, or None where it must be decoded to be believed.
 
-    Told is what `halfmoon.wire.command.decode` would find, of headers as everybody writes them with at most ``fields_max`` fields.
-    Here it is None always: looking at all of a header costs as much as decoding it.
+    The fields may be read when they are asked for. The result is what `halfmoon.wire.command.decode` would find, of headers as
+    everybody writes them with at most ``fields_max`` fields. Here it is None always: looking at all of a header costs as much as
+    decoding it.
     """
     return None
 

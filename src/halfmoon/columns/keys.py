@@ -1,5 +1,4 @@
-"""What messages are found by: the keys of records, their hashes, and the entries of a key index file; and whether records are whole
-and what queues must have of them. Keeps nothing but hashes of tags.
+"""Keys of records, their hashes and the entries of a key index file; checks of records. Keeps nothing but hashes of tags.
 
 An index file's table of slots holds the number of the newest entry of each slot, i32, 0: none; an entry is
 ``| key hash i32 | physical offset i64 | seconds since the file's first i32 | previous entry of the slot i32 |``, big endian. The
@@ -117,10 +116,10 @@ def index_hash(text: bytes) -> int:
 def index_entries(
     slots: bytes | memoryview, slots_at: int, count: int, begin_ms: int, keys: bytes
 ) -> tuple[bytes, list[int], list[int], int]:
-    """Return the entries of packed keys that are entered from number ``count`` on, the places in the file of the slots that change,
-    rising, the newest entry of each, and how many of those had none.
+    """Return the entries of packed keys that are entered from number ``count`` on, and the slots that they change.
 
-    ``slots`` is the file's table, which begins at ``slots_at``; ``begin_ms`` is the store time of its first entry.
+    The slots are their places in the file, rising, the newest entry of each, and how many of them had none. ``slots`` is the file's
+    table, which begins at ``slots_at``; ``begin_ms`` is the store time of its first entry.
     """
     heads: dict[int, int] = {}
     entries = bytearray()
@@ -154,12 +153,12 @@ QueueEntries = tuple[str, int, int, bytes]
 
 
 def checked_records(data: bytes, first: int, apart: Sequence[bytes]) -> tuple[int, list[QueueEntries], bytes]:
-    """Return how many bytes the records have that lie one behind another and are whole and usual, and what queues and the key index
-    must have of them: the entries of each queue, in the order in which the queues come, and the keys, packed as `record_keys` does.
+    """Return the size of the whole and usual records at the beginning of ``data``, their queue entries and their keys.
 
-    ``data`` begins at the offset ``first`` of the log. A record is whole if its lengths, its checksum and its offset in the log are
-    right, and its topic is text; usual if it belongs to no transaction and to none of the topics that are looked at ``apart``, and
-    continues its queue.
+    The entries are by queue, in the order in which the queues come; the keys are packed as `record_keys` does. ``data`` begins at
+    the offset ``first`` of the log. A record is whole if its lengths, its checksum and its offset in the log are right, and its
+    topic is text; usual if it belongs to no transaction and to none of the topics that are looked at ``apart``, and continues its
+    queue.
     """
     queues: dict[tuple[bytes, int], tuple[int, list[bytes]]] = {}
     at = count = 0

@@ -37,7 +37,7 @@ class Messages:
     def __init__(self, drafts: Iterable[Draft] = ()) -> None:
         self.drafts = list(drafts)
         self.senders: list[Sender] = []
-        """Who sent them, in order; empty for what the broker stores by itself."""
+        """Senders of the messages, in order; empty for what the broker stores by itself."""
         self.places: list[int] = []
 
     def __len__(self) -> int:

@@ -38,11 +38,11 @@ class Reader:
     def read(
         self, peer: int, host: bytes, data: bytes, verifier: Verifier | None = None
     ) -> tuple[list[Frame], int, int, str | None]:  # fmt: skip
-        """Read what a connection brought; ``host`` is stored as where the messages were born. What a ``verifier`` does not know
-        is something else.
+        """Read the bytes of a connection; ``host`` is stored as where the messages were born.
 
-        Returns the frames that are something else, how many bytes all frames take, how many the next one needs in all (8 until
-        its length is known), and what is wrong with the next frame, if anything.
+        A frame that a ``verifier`` does not know is something else. Returns the frames that are something else, how many bytes all
+        frames take, how many the next one needs in all (8 until its length is known), and what is wrong with the next frame, if
+        anything.
         """
         return split_frames(data, FRAME_BYTES_MAX, HEADER_BYTES_MAX)
 

@@ -29,8 +29,9 @@ Run = tuple[int, int, int]
 
 
 def prepared_rows(entries: bytes, store_s: int, group_hash: int) -> tuple[bytes, bytes]:
-    """Return states and units of half messages of one producer group, from their queue entries. Raises ValueError for numbers that
-    have no place there.
+    """Return states and units of half messages of one producer group, from their queue entries.
+
+    Raises ValueError for numbers that have no place there.
     """
     try:
         rows = list(ENTRY.iter_unpack(entries))

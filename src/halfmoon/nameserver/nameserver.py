@@ -94,11 +94,11 @@ class NameServer:
         self._scan_at = now.steady + FIRST_SCAN_MS
 
     def connected(self, peer: int, remote: str, now: Instant) -> None:
-        """A connection was accepted."""
+        """Add a connection that was accepted."""
         self.peers.connected(peer, remote, now.steady)
 
     def certified(self, peer: int, names: tuple[str, ...]) -> None:
-        """A connection showed a certificate."""
+        """Note the names of the certificate that a connection showed."""
         self.peers.certified(peer, names)
 
     def feed(self, peer: int, data: bytes) -> None:
@@ -147,16 +147,16 @@ class NameServer:
         self._refuse(peer, command, SystemBusy(OVERLOAD))
 
     def slow(self, peer: int, *, is_slow: bool) -> None:
-        """A connection does not read its answers, or does again."""
+        """Note that a connection does not read its answers, or does again."""
         if (known := self.peers.get(peer)) is not None:
             self._backlog.set_slow(known, is_slow=is_slow)
 
     def unanswered(self, peer: int) -> bool:
-        """Whether requests of a connection wait for their turn."""
+        """Return whether requests of a connection wait for their turn."""
         return (known := self.peers.get(peer)) is not None and known in self._backlog
 
     def lost(self, peer: int, now: Instant) -> None:
-        """A connection is gone: forget it, once what it asked one-way is carried out."""
+        """Forget a connection that is gone, once its one-way requests are carried out."""
         if (known := self.peers.get(peer)) is None or not self._backlog.lost(known):
             self._forget(peer)
 

@@ -76,8 +76,10 @@ class _Body(Body):
 
 
 def _table(command: Command, sent: RegisterBroker) -> tuple[DataVersion, Iterable[tuple[str, TopicConfig]]]:
-    """Return the version and the topics; those of a large body are read one at a time, since one long call keeps all others
-    waiting, whatever thread makes it."""
+    """Return the version and the topics of a registration.
+
+    The topics of a large body are read one at a time, since one long call keeps all others waiting, whatever thread makes it.
+    """
     body = command.body
     if command.version < VERSION_V3_0_11 and body:
         table = from_json(TopicConfigTable, body, bounds=REGISTRATION)
@@ -140,11 +142,11 @@ class LargeRegistrations:
         self._next()
 
     def forget(self, cluster: str, address: str) -> None:
-        """What was under way of a broker no longer counts: it left, or said something newer."""
+        """Ignore registrations under way of a broker that left, or said something newer."""
         self._newest.pop((cluster, address), None)
 
     def lost(self, peer: int) -> None:
-        """A connection is gone, and what came over it no longer counts."""
+        """Ignore registrations under way of a connection that is gone."""
         for broker in [broker for broker, large in self._newest.items() if large.peer == peer]:
             del self._newest[broker]
 

@@ -28,7 +28,7 @@ UNIT, UNIT_SUB = 1, 2
 
 
 class Queues(msgspec.Struct, frozen=True, gc=False):
-    """What one broker holds of one topic. There are as many as topics, and the garbage collector need not look at them."""
+    """Queues of one topic on one broker. There are as many as topics, and the garbage collector need not look at them."""
 
     read_count: int
     write_count: int
@@ -42,7 +42,7 @@ class Queues(msgspec.Struct, frozen=True, gc=False):
 
 
 class Registration(NamedTuple):
-    """What a broker says of itself. ``version`` is compared as a whole; ``topics`` may be any part of the broker's topics."""
+    """Registration of a broker. ``version`` is compared as a whole; ``topics`` may be any part of the broker's topics."""
 
     cluster: str
     name: str
@@ -78,9 +78,11 @@ def _bytes_of(topics: Iterable[str]) -> int:
 
 
 class BrokerGroup:
-    """All brokers of one name: a master and its slaves. ``enable_acting_master`` is what a 5.x broker said, passed on
-    only: False where none was said, as the Rust client reads no route without it. ``rivals`` are the last two addresses that were
-    registered with one id while both lived."""
+    """Brokers of one name: a master and its slaves.
+
+    ``enable_acting_master`` is what a 5.x broker said, passed on only: False where none was said, as the Rust client reads no route
+    without it. ``rivals`` are the last two addresses that were registered with one id while both lived.
+    """
 
     __slots__ = ("addresses", "cluster", "enable_acting_master", "name", "rivals")
 
@@ -284,7 +286,7 @@ class Routes:
             self._is_back(next(iter(self._absent)))
 
     def _is_back(self, name: str) -> None:
-        """A broker is absent no more."""
+        """Note that a broker is absent no more."""
         _, topics = self._absent.pop(name, ("", ()))
         self._absent_bytes -= _bytes_of(topics)
 

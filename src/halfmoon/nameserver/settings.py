@@ -1,4 +1,4 @@
-"""What can be set of a name server. Values only."""
+"""Settings of a name server. Values only."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ _IN_USE = 2
 
 
 class BackUp(NamedTuple):
-    """What a backup came to."""
+    """Result of a backup."""
 
     running: bool
     """Whether a broker ran on the source."""
@@ -400,7 +400,7 @@ class _Copy:
 
 
 def _order(path: str) -> tuple[int, str]:
-    """What others count on comes first: the checkpoint, tables, the watermark of transactions, and then what they speak of."""
+    """Return a sort key: the checkpoint, tables and the watermark of transactions come before the files that they describe."""
     if path == CHECKPOINT:
         return 0, path
     if path == TRANSACTION_CHECKPOINT:

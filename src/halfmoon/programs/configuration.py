@@ -1,4 +1,4 @@
-"""What a server is started with: the settings of all its parts, from files, environment and assignments. Opens only those files."""
+"""Settings of all parts of a server, from files, environment and assignments. Opens only those files."""
 
 from __future__ import annotations
 

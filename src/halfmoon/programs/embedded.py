@@ -411,7 +411,7 @@ def _rule_files(settings: Configuration) -> RuleFiles | None:
 
 
 def _as_it_is(settings: StoreSettings, data: Path) -> StoreSettings:
-    """The same settings with the directory, and with the machine's memory where it was not set."""
+    """Return the settings with the directory, and with the machine's memory where it was not set."""
     settings = replace(settings, data=str(data))
     if settings.memory_bytes:
         return settings

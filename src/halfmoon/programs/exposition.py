@@ -1,5 +1,8 @@
-"""Samples as text, in Prometheus' format (0.0.4) and in OpenMetrics 1.0. prometheus-client writes the heads of metrics, and
-what there is of the process; samples are written here, because it takes ten times as long for the thousands of them."""
+"""Samples as text, in Prometheus' format (0.0.4) and in OpenMetrics 1.0.
+
+prometheus-client writes the heads of metrics and the samples of the process; other samples are written here, because it takes ten
+times as long for the thousands of them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the HTTP port answers: the metrics of the servers of this process, whether they live, and whether they are ready.
+"""Answers of the HTTP port: the metrics of the servers of this process, whether they live, and whether they are ready.
 
 Runs on their event loop and so reads them without locks. A page of metrics is gathered in slices, between which others go on, at
 most once a second, and shared by all who ask meanwhile.

@@ -43,9 +43,9 @@ Agree = Callable[[Plan], bool]
 def repair(
     disk: Disk, broker: BrokerSettings, store: StoreSettings, now: int, *, agree: Agree, say: Say, progress: Progress | None = None
 ) -> list[Problem]:
-    """Check a store, mend it in up to `ROUNDS_MAX` rounds, and return the problems that are left; those of the first check if
-    ``agree`` declines. No broker gets in between a check and what is done about it.
+    """Check a store, mend it in up to `ROUNDS_MAX` rounds, and return the problems that are left.
 
+    They are those of the first check if ``agree`` declines. No broker gets in between a check and the repair of what it found.
     Waits for the device. Raises StoreLocked: a broker runs on it. StoreError: it does not open even so, or a file of the log was
     put back while ``agree`` thought. OSError.
     """

@@ -31,7 +31,7 @@ __all__ = ["MANIFEST", "Copied", "Manifest", "Place", "check_same_store", "place
 MANIFEST = "backup.json"
 _FRESH_MANIFEST = f"{MANIFEST}.tmp"
 _HEAD_BYTES = 88
-"""Of a record: up to its time, which no other record at its place has, with addresses of IPv4 or IPv6."""
+"""Beginning of a record that tells it from others at its place: up to its time, with addresses of IPv4 or IPv6."""
 
 
 class Copied(msgspec.Struct, frozen=True):
@@ -44,7 +44,7 @@ class Copied(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct):
-    """What ``backup.json`` says. ``log_end`` is the physical offset behind the last record, -1: not known, of a stopped store.
+    """Content of ``backup.json``. ``log_end`` is the physical offset behind the last record, -1: not known, of a stopped store.
 
     ``source`` is the path of the store, without symbolic links.
     """

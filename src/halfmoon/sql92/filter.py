@@ -22,7 +22,7 @@ _CONSTANTS_SHOWN = 8
 
 
 class Verdict(Enum):
-    """What an expression says of one message. Only TRUE is a match."""
+    """Result of an expression for one message. Only TRUE is a match."""
 
     TRUE = "true"
     FALSE = "false"

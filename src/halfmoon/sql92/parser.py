@@ -25,7 +25,7 @@ _MISSING_WORDS = {
     ",": "a list stands in the brackets of IN only",
     ")": "a bracket closes that none opened",
 }
-"""What people write behind a whole expression, and what to write instead."""
+"""Tokens that people write behind a whole expression, with the explanation of the error."""
 
 _MISSING_OPERANDS = {
     "=": "write = once",

@@ -90,7 +90,7 @@ _NOTHING_MORE = 1 << 62
 
 
 def _host(remote: str) -> bytes:
-    """The address as a stored record keeps it, 8 bytes or 20 for IPv6; zeros for a connection that was gone before it had one."""
+    """Return the address as records keep it, 8 bytes or 20 (IPv6); zeros for a connection that was gone before it had one."""
     try:
         return pack_host(remote)
     except UsageError:
@@ -333,7 +333,7 @@ class Backlog:
 
     def __init__(self) -> None:
         self.waiting: dict[Peer, deque[tuple[bytes, Frame]]] = {}
-        """What a further turn has to handle; whose turn is next comes first."""
+        """Requests for a further turn, the next connection first."""
         self.slow: dict[Peer, deque[tuple[bytes, Frame]]] = {}
         """Those of connections that do not read, which may have none."""
         self._bytes = 0
@@ -383,7 +383,7 @@ class Backlog:
         return _read(peer, data) if peer in self else read(peer, data)
 
     def set_slow(self, peer: Peer, *, is_slow: bool) -> None:
-        """A connection does not read its answers: nothing more is handled for it until it does."""
+        """Handle nothing more for a connection that does not read its answers, until it does."""
         waiting, slow = self.waiting, self.slow
         if is_slow:
             slow.setdefault(peer, waiting.pop(peer, deque()))  # said twice, what waits there stays
@@ -391,7 +391,7 @@ class Backlog:
             waiting[peer] = queue
 
     def lost(self, peer: Peer) -> bool:
-        """A connection is gone; return whether requests of its wait: further turns return them, and then `emptied` the peer.
+        """Return whether requests of a connection that is gone wait: further turns return them, and then `emptied` the peer.
 
         Of what waits, the core carries out what is one-way, for nobody waits for the rest.
         """

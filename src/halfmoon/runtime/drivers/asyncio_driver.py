@@ -32,7 +32,7 @@ log = logging.getLogger("halfmoon.runtime")
 
 
 class Time(Protocol):
-    """What tells the time (`halfmoon.runtime.clock.Clock`)."""
+    """Clock of a driver (`halfmoon.runtime.clock.Clock`)."""
 
     def now(self) -> int:
         """Milliseconds since the epoch, never stepping back."""

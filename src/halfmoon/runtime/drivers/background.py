@@ -15,7 +15,7 @@ from halfmoon.effects import Call, Gather, Op, Tell
 from halfmoon.errors import ConnectionLost
 
 RESUME_S = 1.0
-"""So much later an operation goes on: whoever cancels all tasks to end the program has time to do so."""
+"""Pause before an interrupted operation goes on: a program that cancels all tasks in order to end has time to do so."""
 
 _CANCELLED = "the task of this request was cancelled from outside its client"
 
@@ -23,7 +23,7 @@ log = logging.getLogger("halfmoon.runtime")
 
 
 class Outcome:
-    """What came of an effect, for an operation that goes on in another task: a value, or an error."""
+    """Result of an effect, for an operation that goes on in another task: a value, or an error."""
 
     def __init__(self, value: Any = None, error: BaseException | None = None) -> None:
         self.value, self.error = value, error
@@ -37,8 +37,11 @@ class InThread:
 
 
 class BackgroundTask(asyncio.Task[Any]):
-    """The task of an operation. ``ending``: its cancelling is meant, by its client or because the loop ends; ``interrupted``: it is
-    not. ``resume`` is what an interrupted operation waits for: an effect."""
+    """Task of an operation.
+
+    ``ending``: its cancelling is meant, by its client or because the loop ends; ``interrupted``: it is not. ``resume`` is the
+    effect that an interrupted operation waits for.
+    """
 
     ending = interrupted = False
     resume: Any = None

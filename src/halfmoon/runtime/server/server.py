@@ -64,7 +64,7 @@ WORK_THREADS = 4
 
 
 class OperationDriver(Protocol):
-    """What drives operations on this event loop: `halfmoon.runtime.drivers.asyncio_driver.Driver`."""
+    """Driver of operations on this event loop: `halfmoon.runtime.drivers.asyncio_driver.Driver`."""
 
     def spawn(self, operation: Any, name: str = "") -> Any:
         """Start an operation that goes on by itself."""
@@ -428,11 +428,11 @@ class Server:
         self.core.slow(peer, is_slow=is_slow)
 
     def unanswered(self, peer: int) -> bool:
-        """Whether the core has requests of a connection that it did not answer yet."""
+        """Return whether the core has requests of a connection that it did not answer yet."""
         return self.core.unanswered(peer)
 
     def drop(self, peer: int, *, is_known: bool) -> None:
-        """A connection is gone, of which the core may have been told."""
+        """Forget a connection that is gone, and tell the core if it knows it."""
         if self._connections.pop(peer, None) is not None and is_known and not self._has_ended:
             self.core.lost(peer, self.clock.instant())
             self.wake()
