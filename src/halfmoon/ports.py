@@ -66,7 +66,7 @@ class File(Protocol):
         """Give the file back; views that are still held stay valid."""
 
 
-class Lock(Protocol):
+class DirectoryLock(Protocol):
     """An exclusive lock that ends with the process."""
 
     def release(self) -> None:
@@ -128,7 +128,7 @@ class Disk(Protocol):
     def usage(self) -> DiskUsage:
         """Space of the file system."""
 
-    def lock(self, path: str) -> Lock:
+    def lock(self, path: str) -> DirectoryLock:
         """Take the exclusive lock of the directory. Raises StoreLocked when another process has it."""
 
     def boot_id(self) -> str | None:

@@ -34,7 +34,7 @@ def of_process() -> list[Family]:
     return list(_PROCESS.collect())
 
 
-class Page:
+class MetricsPage:
     """Samples of one round, by metric. Those beyond ``series_max`` are counted in ``left_out``; those of the process come first."""
 
     def __init__(self, series_max: int, of_process: Sequence[Family] = ()) -> None:

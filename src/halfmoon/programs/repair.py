@@ -20,7 +20,7 @@ from halfmoon.errors import StoreError
 from halfmoon.instant import instant
 from halfmoon.ports import Disk
 from halfmoon.programs.backup import copy_stopped
-from halfmoon.programs.configuration import Configuration
+from halfmoon.programs.configuration import ServerSettings
 from halfmoon.programs.ownership import as_owner_of
 from halfmoon.runtime.files.disk import RealDisk
 from halfmoon.runtime.files.permissions import PERMISSIONS
@@ -115,7 +115,7 @@ def _works(broker: Broker) -> Iterator[Work[Any]]:
 
 
 def repair_directory(
-    directory: Path, into: Path | None, settings: Configuration, now: int, *, agree: Agree, say: Say,
+    directory: Path, into: Path | None, settings: ServerSettings, now: int, *, agree: Agree, say: Say,
     progress: Progress | None = None,
 ) -> list[Problem]:  # fmt: skip
     """Repair the store in a directory, or a copy of it that is made in ``into``; see `repair`.

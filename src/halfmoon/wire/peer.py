@@ -2,8 +2,8 @@
 
 Bytes are accumulated by `Peers.feed` and cut into frames once a turn by `Peers.take`; answers are collected in each peer's
 ``out`` and leave as one `Write` a peer by `Peers.effects`. Bad frames, unfinished frames beyond the bound and idle connections
-become a `Close`; who sends something else than frames is named in the log. `Backlog` keeps what a connection asks beyond its share
-of a turn. Never decides what a frame means.
+become a `Close`; who sends something else than frames is named in the log. `RequestBacklog` keeps what a connection asks beyond its
+share of a turn. Never decides what a frame means.
 """
 
 from __future__ import annotations
@@ -323,7 +323,7 @@ _WAITING_BYTES = 400
 """About what a request takes that waits, besides its frame."""
 
 
-class Backlog:
+class RequestBacklog:
     """Requests that wait because their connection brought more than its share of a turn, or does not read its answers.
 
     So a connection that sends requests by the thousand keeps the others waiting no longer than a share takes. Those of one

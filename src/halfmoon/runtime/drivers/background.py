@@ -22,7 +22,7 @@ _CANCELLED = "the task of this request was cancelled from outside its client"
 log = logging.getLogger("halfmoon.runtime")
 
 
-class Outcome:
+class EffectOutcome:
     """Result of an effect, for an operation that goes on in another task: a value, or an error."""
 
     def __init__(self, value: Any = None, error: BaseException | None = None) -> None:
@@ -63,9 +63,9 @@ class BackgroundTask(asyncio.Task[Any]):
         if self.resume is not None:
             return
         if isinstance(effect, Gather):
-            effect = Outcome([ConnectionLost(_CANCELLED) for _ in effect.operations])
+            effect = EffectOutcome([ConnectionLost(_CANCELLED) for _ in effect.operations])
         elif isinstance(effect, Call | Tell):
-            effect = Outcome(error=ConnectionLost(_CANCELLED, effect.address))
+            effect = EffectOutcome(error=ConnectionLost(_CANCELLED, effect.address))
         self.resume = effect
 
 
@@ -117,7 +117,7 @@ class Handle:
         """Stop the operation where it waits."""
         if self._timer is not None:
             self._timer.cancel()
-            self.task = self._begin(Outcome(error=asyncio.CancelledError()))
+            self.task = self._begin(EffectOutcome(error=asyncio.CancelledError()))
             self.task.ending = True
         else:
             self.task.end()
