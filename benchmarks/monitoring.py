@@ -26,7 +26,7 @@ sys.path.insert(0, str(ROOT))
 
 from halfmoon.broker.broker import Broker  # noqa: E402
 from halfmoon.metrics import TurnTimes  # noqa: E402
-from halfmoon.programs.configuration import Configuration  # noqa: E402
+from halfmoon.programs.configuration import ServerSettings  # noqa: E402
 from halfmoon.programs.embedded import both, start, stop  # noqa: E402
 from halfmoon.programs.monitoring import Monitoring  # noqa: E402
 from halfmoon.runtime.loop import run_loop  # noqa: E402
@@ -98,7 +98,7 @@ async def scrape(monitoring: Monitoring, fields: str) -> tuple[float, int]:
 
 async def measure(arguments: argparse.Namespace, directory: Path) -> None:
     """Print the figures of one size."""
-    plain = Configuration()
+    plain = ServerSettings()
     settings = plain._replace(nameserver=replace(plain.nameserver, port=0), broker=replace(plain.broker, port=0))
     monitoring = Monitoring(HttpSettings(http_port=0, http_series_max=arguments.series))
     await monitoring.take()

@@ -62,7 +62,7 @@ No server answers these; the reply is code 3. Where the original answers them in
 """
 
 CLIENT = frozenset({39, 40, 220, 221, 307, 309, 326})
-"""What a client answers: `Instance.on_asked`, with those of producers (326) and of transactional ones (39)."""
+"""Requests that a client answers: `Instance.on_asked`, with those of producers (326) and of transactional ones (39)."""
 
 Table = list[tuple[str, ...]]
 

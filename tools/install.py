@@ -1,5 +1,6 @@
-"""Install the pinned packages of a file into the environment of this interpreter, and say meanwhile what happens: pip alone says
-nothing for minutes, or hundreds of lines. Then compile what Spark's workers import.
+"""Install the pinned packages of a file into the environment of this interpreter, and compile what Spark's workers import.
+
+Progress is shown meanwhile: pip alone says nothing for minutes, or hundreds of lines.
 
     .venv/bin/python tools/install.py constraints.txt
 """

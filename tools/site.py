@@ -1,4 +1,4 @@
-"""What mkdocs does besides, for `make site`: pages and sources outside `docs/` that pages link to are part of the site.
+"""Hook of mkdocs, for `make site`: pages and sources outside `docs/` that pages link to are part of the site.
 
 The README is its first page.
 """

@@ -1,4 +1,4 @@
-"""What a runtime gives to the pure parts: a disk, and the shape of a core that it can run.
+"""Interfaces between the runtime and the pure parts: a disk, and the shape of a core that it can run.
 
 `Disk` and `File` are implemented by `halfmoon.runtime.files.disk` (real files) and `halfmoon.testing.disk` (torn and lost writes).
 All paths are relative to the store's directory, with ``/`` between parts; they are made of numbers and checked names only.
@@ -66,7 +66,7 @@ class File(Protocol):
         """Give the file back; views that are still held stay valid."""
 
 
-class Lock(Protocol):
+class DirectoryLock(Protocol):
     """An exclusive lock that ends with the process."""
 
     def release(self) -> None:
@@ -128,7 +128,7 @@ class Disk(Protocol):
     def usage(self) -> DiskUsage:
         """Space of the file system."""
 
-    def lock(self, path: str) -> Lock:
+    def lock(self, path: str) -> DirectoryLock:
         """Take the exclusive lock of the directory. Raises StoreLocked when another process has it."""
 
     def boot_id(self) -> str | None:
@@ -165,7 +165,7 @@ class Core(Protocol):
         """Note that a connection does not read what it is sent, so that nothing is read from it, or that it reads again."""
 
     def unanswered(self, peer: int) -> bool:
-        """Whether requests of the connection wait for a further turn: it is not closed at the end of its stream before that."""
+        """Return whether requests of the connection wait for a further turn; then the end of its stream does not close it yet."""
 
     def lost(self, peer: int, now: Instant) -> None:
         """Forget a connection that is gone."""

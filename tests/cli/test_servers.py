@@ -19,13 +19,13 @@ from halfmoon import Admin, HalfmoonError, Message, Producer
 from halfmoon.cli import servers
 from halfmoon.cli.shared.reading import FIRST, read, starts_and_ends
 from halfmoon.errors import SettingError, UsageError
-from halfmoon.programs.configuration import Configuration
+from halfmoon.programs.configuration import ServerSettings
 from tests.broker.access.rule_files import write
 from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
-PLAIN = Configuration()
+PLAIN = ServerSettings()
 FREE = ("--nameserver-port", "0", "--broker-port", "0")
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from halfmoon.errors import BadHeader
 from halfmoon.wire.codes import JSON
-from halfmoon.wire.command import Command, Reply, decode, encode_header, reply_command
+from halfmoon.wire.command import Command, JsonReply, decode, encode_header, reply_command
 from halfmoon.wire.headers.pull import PullMessageReply
 from halfmoon.wire.headers.send import SendMessageReply
 from halfmoon.wire.table import NoFields
@@ -49,7 +49,7 @@ def test_a_header_at_a_glance_says_what_its_decoding_says(twins, data, header):
     assert python.head_json(text, 3) is None
     event("taken" if found else "left to the general decoder")
     if found is not None:
-        command, reply = decode(text, b"body", JSON), Reply(found, text, b"body")
+        command, reply = decode(text, b"body", JSON), JsonReply(found, text, b"body")
         assert found == (command.code, command.flag, command.opaque)
         assert len(command.fields) <= 3
         for name in ("code", "flag", "opaque", "language", "version", "remark", "fields", "body", "serialization", "is_oneway"):
@@ -64,4 +64,4 @@ def test_an_ordinary_answer_is_read_at_a_glance(twins):
 
     assert twins[1].head_json(text, 4) == (0, 1, 7)
     assert twins[1].head_json(text, 3) is None
-    assert Reply((0, 1, 7), text, b"").header(SendMessageReply) == header
+    assert JsonReply((0, 1, 7), text, b"").header(SendMessageReply) == header

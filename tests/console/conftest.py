@@ -18,7 +18,7 @@ from halfmoon.console.access.database import now_ms
 from halfmoon.console.access.sessions import Sessions
 from halfmoon.console.access.users import Users
 from halfmoon.console.app import Console
-from halfmoon.console.page import Services
+from halfmoon.console.page import ConsoleServices
 from halfmoon.console.pages import ALL
 from halfmoon.console.sampler import Sampler
 from halfmoon.testing.local import LocalCluster
@@ -29,7 +29,7 @@ URL = "http://console.test"
 class Site:
     """The console as one browser sees it. Use only within its event loop."""
 
-    def __init__(self, services: Services, nameserver: str) -> None:
+    def __init__(self, services: ConsoleServices, nameserver: str) -> None:
         self.services, self.nameserver, self.admin = services, nameserver, services.admin
         transport = httpx.ASGITransport(Console(services, ALL), raise_app_exceptions=True, client=("127.0.0.1", 4711))
         self.http = httpx.AsyncClient(transport=transport, base_url=URL)
@@ -81,7 +81,7 @@ async def site(cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr("halfmoon.console.access.users.N", 16)
     async with AsyncAdmin(nameserver=cluster.nameserver) as admin:
         users = Users(tmp_path, now_ms)
-        services = Services(
+        services = ConsoleServices(
             admin, Sampler(admin), users, Sessions(now_ms), Attempts(now_ms),
             Audit(tmp_path, now_ms),
         )  # fmt: skip

@@ -15,12 +15,12 @@ from random import Random
 import pytest
 
 from halfmoon import sql92
-from halfmoon.sql92 import ExpressionRefused, Verdict
+from halfmoon.sql92 import ExpressionRefused, FilterVerdict
 from halfmoon.sql92.refusals import DEPTH_MAX, LINKS_MAX, NODES_MAX
 from tests.interop.java_peer import JavaPeer
 from tests.sql92 import reference
 
-LETTERS = {Verdict.TRUE: "t", Verdict.FALSE: "f", Verdict.NULL: "n", Verdict.UNFIT: "e"}
+LETTERS = {FilterVerdict.TRUE: "t", FilterVerdict.FALSE: "f", FilterVerdict.NULL: "n", FilterVerdict.UNFIT: "e"}
 SEARCH = re.compile(r"\b(contains|startswith|endswith)\b", re.I)
 WORDS = [
     *("a", "b", "$c", "contains", "and", "or", "not", "between", "in", "is", "null", "true", "false", "=", "<>", ">", ">="),

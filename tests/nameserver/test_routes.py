@@ -10,19 +10,21 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from halfmoon.limits import ROUTE_BROKERS_MAX, ROUTE_QUEUES_MAX
-from halfmoon.nameserver.routes import Master, Queues, Registration, Routes, TableFull
+from halfmoon.nameserver.routes import BrokerRegistration, MasterAddress, Queues, Routes, TableFull
 
 Q = Queues(4, 4, 6)
 
 
-def sent(name: str = "a", broker_id: int = 0, *, version: Any = 1, topics: Any = None, **more: Any) -> Registration:
+def sent(name: str = "a", broker_id: int = 0, *, version: Any = 1, topics: Any = None, **more: Any) -> BrokerRegistration:
     facts: dict[str, Any] = {
         "cluster": "C",
         "address": f"10.0.0.1:{name}{broker_id}",
         "ha_address": f"ha-{name}{broker_id}",
         **more,
     }
-    return Registration(name=name, broker_id=broker_id, version=version, topics={"t": Q} if topics is None else topics, **facts)
+    return BrokerRegistration(
+        name=name, broker_id=broker_id, version=version, topics={"t": Q} if topics is None else topics, **facts
+    )
 
 
 def brokers(routes: Routes, topic: str = "t") -> dict[str, dict[int, str]] | None:
@@ -153,7 +155,7 @@ def test_a_slave_brings_an_address_but_no_topics_and_learns_its_master() -> None
     assert routes.register(sent(broker_id=1), 2, 0) is None
     assert routes.route("t") is None
     routes.register(sent(), 1, 0)
-    assert routes.register(sent(broker_id=1, topics={"mine": Q}), 2, 0) == Master("10.0.0.1:a0", "ha-a0")
+    assert routes.register(sent(broker_id=1, topics={"mine": Q}), 2, 0) == MasterAddress("10.0.0.1:a0", "ha-a0")
     assert brokers(routes) == {"a": {0: "10.0.0.1:a0", 1: "10.0.0.1:a1"}}
     assert routes.topics() == ["t"]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from halfmoon.programs import embedded
-from halfmoon.programs.configuration import Configuration
+from halfmoon.programs.configuration import ServerSettings
 from halfmoon.programs.embedded import Program
 from halfmoon.runtime.clock import Clock
 from halfmoon.runtime.connections.asyncio_connections import Connections
@@ -46,7 +46,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 @asynccontextmanager
 async def servers(directory: Path) -> AsyncIterator[tuple[Program, Program]]:
-    found = Configuration()
+    found = ServerSettings()
     small = replace(found.store, commit_log_file_bytes=1 << 22, hash_slots=1000, index_entries_max=4000)
     free = replace(found.broker, port=0)
     programs = await embedded.both(

@@ -15,7 +15,7 @@ from halfmoon.broker.settings import VipChannel
 from halfmoon.cli.console.child import cluster_of
 from halfmoon.errors import HalfmoonError, SettingError, StoreError, StoreLocked
 from halfmoon.programs.cluster import cluster
-from halfmoon.programs.configuration import BROKER, NAME_SERVER, Configuration, configuration
+from halfmoon.programs.configuration import BROKER, NAME_SERVER, ServerSettings, configuration
 from halfmoon.programs.embedded import NAME_SERVER_DIRECTORY, SMALL, both, broker, kill, name_server, start, stop
 from halfmoon.programs.ports import PortTaken
 from halfmoon.runtime.connections.asyncio_connections import Connections
@@ -28,9 +28,9 @@ from tests.broker.access.rule_files import write
 from tests.programs.test_ports import pair_of_ports
 
 
-def settings() -> Configuration:
+def settings() -> ServerSettings:
     """Settings with free ports and small files."""
-    found = Configuration()
+    found = ServerSettings()
     return found._replace(
         nameserver=replace(found.nameserver, port=0),
         broker=replace(found.broker, port=0),

@@ -7,7 +7,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_plain
 
 from halfmoon.metrics import Metric, TurnTimes
-from halfmoon.programs.exposition import LABEL_LENGTH_MAX, OPENMETRICS, PLAIN, Page, of_process
+from halfmoon.programs.exposition import LABEL_LENGTH_MAX, OPENMETRICS, PLAIN, MetricsPage, of_process
 
 GAUGE = Metric("halfmoon_thing", "gauge", ("broker", "group"), "A \\ thing\nof two lines.")
 BARE = Metric("halfmoon_bare", "gauge", (), "Without labels.")
@@ -26,7 +26,7 @@ def read(page, content_type, parse):
 
 @pytest.mark.parametrize(("content_type", "parse"), FORMATS)
 def test_every_kind_of_metric_reads_back_as_it_was(content_type, parse):
-    page, times = Page(1000, of_process()), TurnTimes()
+    page, times = MetricsPage(1000, of_process()), TurnTimes()
     for ns in (1000, 10_000_000):
         times.took(ns)
     for sample in [
@@ -57,7 +57,7 @@ def test_every_kind_of_metric_reads_back_as_it_was(content_type, parse):
 @pytest.mark.parametrize(("content_type", "parse"), FORMATS)
 @pytest.mark.parametrize("name", ['quote"d', "back\\slash", "two\nlines", "ümläut ☾", "} 1\nforged 2", "\\n", ""])
 def test_a_name_of_any_characters_stays_in_its_label(content_type, parse, name):
-    page = Page(1000)
+    page = MetricsPage(1000)
     page.add((GAUGE, (name, "g"), 1))
 
     families, _ = read(page, content_type, parse)
@@ -66,7 +66,7 @@ def test_a_name_of_any_characters_stays_in_its_label(content_type, parse, name):
 
 
 def test_a_name_that_is_no_text_leaves_the_others_as_they_are():
-    page = Page(1000)
+    page = MetricsPage(1000)
     page.add((GAUGE, ("\ud800", "g"), 1))
     page.add((GAUGE, ("b", "g"), 2))
     _, found = read(page, PLAIN, parse_plain)
@@ -75,7 +75,7 @@ def test_a_name_that_is_no_text_leaves_the_others_as_they_are():
 
 
 def test_many_samples_of_a_metric_stay_together_and_in_order():
-    page = Page(10_000)
+    page = MetricsPage(10_000)
     for number in range(3000):
         page.add((GAUGE, ("b", f"g{number}"), number))
         page.add((COUNTER, (f"b{number}",), number))
@@ -85,13 +85,13 @@ def test_many_samples_of_a_metric_stay_together_and_in_order():
 
 
 def test_a_long_name_is_cut():
-    page = Page(1000)
+    page = MetricsPage(1000)
     page.add((GAUGE, ("x" * 100_000, "g"), 1))
     assert sum(map(len, page.pieces(PLAIN))) < 10_000 + LABEL_LENGTH_MAX
 
 
 def test_series_beyond_the_bound_are_counted_and_what_closes_a_page_is_not():
-    page = Page(10)
+    page = MetricsPage(10)
     for number in range(15):
         page.add((GAUGE, ("b", str(number)), number))
     page.close([(BARE, (), page.left_out)])

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from halfmoon.errors import StoreLocked, UsageError
-from halfmoon.programs.replacing import MANIFEST, Manifest, Place, place_of, write_manifest
+from halfmoon.programs.replacing import MANIFEST, BackupPlace, Manifest, place_of, write_manifest
 
 OTHERS = "neither empty nor a backup"
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
+def place(tmp_path: Path) -> BackupPlace:
     """A place with no backup yet."""
     return place_of(tmp_path / "store", tmp_path / "backup")
 
@@ -27,12 +27,12 @@ def backup(directory: Path, number: int) -> None:
     write_manifest(directory, Manifest(True, number, False))
 
 
-def names(place: Place) -> list[str]:
+def names(place: BackupPlace) -> list[str]:
     return sorted(path.name for path in place.target.parent.iterdir())
 
 
 @pytest.mark.parametrize("steps", range(9))
-def test_a_run_that_is_killed_leaves_a_whole_backup_and_the_next_one_ends_it(place: Place, monkeypatch, steps: int):
+def test_a_run_that_is_killed_leaves_a_whole_backup_and_the_next_one_ends_it(place: BackupPlace, monkeypatch, steps: int):
     left = steps
 
     def killed_later(original):
@@ -62,7 +62,7 @@ def test_a_run_that_is_killed_leaves_a_whole_backup_and_the_next_one_ends_it(pla
     assert names(place) == ["backup"]
 
 
-def test_a_second_run_to_the_same_target_is_kept_out(place: Place):
+def test_a_second_run_to_the_same_target_is_kept_out(place: BackupPlace):
     with place.taken(), pytest.raises(StoreLocked, match="another backup"), place.taken():
         pass
     with place.taken():
@@ -70,7 +70,7 @@ def test_a_second_run_to_the_same_target_is_kept_out(place: Place):
 
 
 @pytest.mark.parametrize("at", ["target", "new", "old"])
-def test_what_is_no_backup_or_was_started_on_is_left_alone(place: Place, at: str):
+def test_what_is_no_backup_or_was_started_on_is_left_alone(place: BackupPlace, at: str):
     directory = getattr(place, at)
     backup(directory, 1)
     (directory / "lock").write_bytes(b"lock")
@@ -86,7 +86,7 @@ def test_what_is_no_backup_or_was_started_on_is_left_alone(place: Place, at: str
     assert (directory / "commitlog").exists()
 
 
-def test_names_that_others_use_are_not_touched(place: Place):
+def test_names_that_others_use_are_not_touched(place: BackupPlace):
     backup(place.target, 1)
     for name in ("backup.previous", "backup.partial"):
         backup(place.target.with_name(name), 7)
@@ -97,7 +97,7 @@ def test_names_that_others_use_are_not_touched(place: Place):
 
 
 @pytest.mark.parametrize("name", [MANIFEST, f"{MANIFEST}.tmp", ""])
-def test_a_copy_that_was_hardly_begun_is_in_nobodys_way(place: Place, name: str):
+def test_a_copy_that_was_hardly_begun_is_in_nobodys_way(place: BackupPlace, name: str):
     place.new.mkdir()
     if name == MANIFEST:
         write_manifest(place.new, Manifest(False, 1, False))
@@ -107,7 +107,7 @@ def test_a_copy_that_was_hardly_begun_is_in_nobodys_way(place: Place, name: str)
     assert names(place) == []
 
 
-def test_an_older_backup_that_a_killed_run_had_set_aside_gets_its_name_back(place: Place):
+def test_an_older_backup_that_a_killed_run_had_set_aside_gets_its_name_back(place: BackupPlace):
     backup(place.old, 1)
     place.target.mkdir()
     there = place.prepare()
@@ -116,7 +116,7 @@ def test_an_older_backup_that_a_killed_run_had_set_aside_gets_its_name_back(plac
     assert names(place) == ["backup"]
 
 
-def test_a_rename_that_fails_leaves_the_older_one_its_name(place: Place):
+def test_a_rename_that_fails_leaves_the_older_one_its_name(place: BackupPlace):
     backup(place.target, 1)
     with pytest.raises(FileNotFoundError):
         place.replace()  # there is no new one

@@ -25,14 +25,14 @@ def test_every_promise_holds_when_requests_wait(history: Callable[[int], Any], m
     monkeypatch.setattr(peer, "REQUESTS_A_TURN", 1)
     monkeypatch.setattr(peer, "ALL_REQUESTS_A_TURN", 2)
     waited: list[int] = []
-    turn = Backlog.turn
+    turn = RequestBacklog.turn
 
-    def counted(backlog: Backlog, cut: Any) -> list[Asked]:
+    def counted(backlog: RequestBacklog, cut: Any) -> list[Asked]:
         found = turn(backlog, cut)
         waited.append(len(backlog.waiting))
         return found
 
-    monkeypatch.setattr(Backlog, "turn", counted)
+    monkeypatch.setattr(RequestBacklog, "turn", counted)
     for seed in range(1, 5):
         verdict = history(seed)
         assert verdict.problems == [], verdict.summary()

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from halfmoon import sql92
-from halfmoon.sql92 import Verdict
+from halfmoon.sql92 import FilterVerdict
 from halfmoon.sql92.filter import table
 from halfmoon.wire.properties import decode
 from tests.sql92 import reference
@@ -23,13 +23,13 @@ def block_of(found: dict[str, str]) -> bytes:
     return b"".join(f"{name}\x01{text}\x02".encode() for name, text in found.items())
 
 
-def verdict_of(tree: reference.Tree, found: dict[str, str]) -> Verdict:
+def verdict_of(tree: reference.Tree, found: dict[str, str]) -> FilterVerdict:
     """Return what the naive reading says."""
     try:
         value = reference.evaluate(tree, found)
     except reference.Wrong:
-        return Verdict.UNFIT
-    return Verdict.NULL if value is None else Verdict.TRUE if value else Verdict.FALSE
+        return FilterVerdict.UNFIT
+    return FilterVerdict.NULL if value is None else FilterVerdict.TRUE if value else FilterVerdict.FALSE
 
 
 @pytest.mark.slow
@@ -45,12 +45,12 @@ def test_random_expressions_say_of_random_messages_what_a_naive_reading_says(see
     expected = [verdict_of(tree, found) for found in messages]
 
     assert [ready.outcome(block).verdict for block in blocks] == expected, expression
-    matching = [at for at, verdict in enumerate(expected) if verdict is Verdict.TRUE]
+    matching = [at for at, verdict in enumerate(expected) if verdict is FilterVerdict.TRUE]
     assert ready.matching(blocks) == matching, expression
     assert [at for at, block in enumerate(blocks) if ready.matches(block)] == matching, expression
 
 
-TRUE, FALSE, NULL, UNFIT = Verdict.TRUE, Verdict.FALSE, Verdict.NULL, Verdict.UNFIT
+TRUE, FALSE, NULL, UNFIT = FilterVerdict.TRUE, FilterVerdict.FALSE, FilterVerdict.NULL, FilterVerdict.UNFIT
 
 
 @pytest.mark.parametrize(

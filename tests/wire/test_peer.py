@@ -13,9 +13,9 @@ from halfmoon.wire.peer import (
     REQUESTS_A_TURN,
     WAITING_BYTES_MAX,
     WAITING_MAX,
-    Backlog,
     Peer,
     Peers,
+    RequestBacklog,
 )
 
 FRAME = encode(request_command(GetMaxOffset(topic="T", queue_id=0)))
@@ -71,7 +71,7 @@ def test_good_frames_before_a_bad_one_are_handed_out_and_then_the_connection_is_
 
 
 def test_who_brought_bytes_that_are_no_frame_is_closed_when_what_stood_before_them_is_answered_whether_it_reads_or_not():
-    peers, backlog = connected(), Backlog()
+    peers, backlog = connected(), RequestBacklog()
     peer = peers.get(1)
     peers.feed(1, FRAME * 40 + b"\xff\xff\xff\xff" + bytes(8))
     backlog.turn(peers.take(0))
@@ -162,7 +162,7 @@ def two_peers():
 
 
 def test_what_one_connection_asks_beyond_its_share_waits_in_order_and_others_do_not():
-    backlog, (loud, quiet) = Backlog(), two_peers()
+    backlog, (loud, quiet) = RequestBacklog(), two_peers()
     got = [backlog.turn([cut(loud, 100), cut(quiet, 1)])]
     got.append(backlog.turn([cut(loud, 1, first=100), cut(quiet, 1)]))
     while backlog.waiting:
@@ -174,7 +174,7 @@ def test_what_one_connection_asks_beyond_its_share_waits_in_order_and_others_do_
 
 
 def test_all_connections_together_have_a_bound_and_nobody_waits_for_ever():
-    backlog = Backlog()
+    backlog = RequestBacklog()
     peers = [Peer(number, "10.0.0.1:1", 0) for number in range(100)]
     got = [backlog.turn([cut(peer, 3 * REQUESTS_A_TURN) for peer in peers])]
     while backlog.waiting:
@@ -185,14 +185,14 @@ def test_all_connections_together_have_a_bound_and_nobody_waits_for_ever():
 
 
 def test_what_is_put_back_comes_before_what_waits():
-    backlog, (peer, _) = Backlog(), two_peers()
+    backlog, (peer, _) = RequestBacklog(), two_peers()
     taken = backlog.turn([cut(peer, 40)])
     backlog.put_back(taken[30:])
     assert numbers(backlog.turn([]), peer) == list(range(30, 40))
 
 
 def test_nothing_is_handled_for_a_connection_that_does_not_read_until_it_does():
-    backlog, (slow, other) = Backlog(), two_peers()
+    backlog, (slow, other) = RequestBacklog(), two_peers()
     backlog.turn([cut(slow, 40)])
     backlog.set_slow(slow, is_slow=True)
     backlog.set_slow(slow, is_slow=True)
@@ -203,7 +203,7 @@ def test_nothing_is_handled_for_a_connection_that_does_not_read_until_it_does():
 
 
 def test_what_is_too_much_to_wait_is_left_to_be_refused():
-    backlog, (loud, _) = Backlog(), two_peers()
+    backlog, (loud, _) = RequestBacklog(), two_peers()
     backlog.turn([cut(loud, REQUESTS_A_TURN + WAITING_MAX + 3)])
     assert numbers(backlog.excess, loud) == [REQUESTS_A_TURN + WAITING_MAX + number for number in range(3)]
 
@@ -221,7 +221,7 @@ ALL_MB = WAITING_BYTES_MAX // MB
 
 
 def test_one_connection_takes_half_of_the_room_at_most_and_whoever_comes_next_can_wait_too():
-    backlog, (loud, loud_too) = Backlog(), two_peers()
+    backlog, (loud, loud_too) = RequestBacklog(), two_peers()
     assert waiting_mb(backlog, loud, ALL_MB) == ALL_MB // 2
     assert len(backlog.excess) == ALL_MB // 2
     assert waiting_mb(backlog, loud_too, ALL_MB) == ALL_MB // 4
@@ -230,7 +230,7 @@ def test_one_connection_takes_half_of_the_room_at_most_and_whoever_comes_next_ca
 
 
 def test_room_is_given_back_when_a_request_is_taken_and_when_it_is_dropped():
-    backlog, (peer, other) = Backlog(), two_peers()
+    backlog, (peer, other) = RequestBacklog(), two_peers()
     for _ in range(3):
         assert waiting_mb(backlog, peer, ALL_MB) == ALL_MB // 2
         backlog.set_slow(peer, is_slow=False)
@@ -242,7 +242,7 @@ def test_room_is_given_back_when_a_request_is_taken_and_when_it_is_dropped():
 
 
 def test_what_is_put_back_does_not_keep_what_came_with_it_and_what_no_longer_fits_is_refused():
-    backlog, (peer, loud) = Backlog(), two_peers()
+    backlog, (peer, loud) = RequestBacklog(), two_peers()
     small = backlog.turn([cut(peer, 2)])
     backlog.put_back(small[1:])
     assert [(data, frame) for _, data, frame in backlog.turn([])] == [(b"%020d" % 1, (0, 0, 0, 20))]
@@ -257,7 +257,7 @@ def test_what_is_put_back_does_not_keep_what_came_with_it_and_what_no_longer_fit
 
 
 def test_what_a_lost_connection_asked_is_handed_out_still_and_its_end_is_told_once():
-    backlog, (gone, slow) = Backlog(), two_peers()
+    backlog, (gone, slow) = RequestBacklog(), two_peers()
     backlog.set_slow(slow, is_slow=True)
     backlog.turn([cut(gone, 40), cut(slow, 1)])
     slow.closing = True  # as we cut it
@@ -271,7 +271,7 @@ def test_what_a_lost_connection_asked_is_handed_out_still_and_its_end_is_told_on
 
 
 def test_a_small_request_that_waits_does_not_keep_what_came_with_it():
-    backlog, (peer, _) = Backlog(), two_peers()
+    backlog, (peer, _) = RequestBacklog(), two_peers()
     backlog.turn([cut(peer, 33)])
     [(_, data, _)] = backlog.turn([])
     assert len(data) == 20
@@ -281,7 +281,7 @@ class History:
     """Connections that ask, read or do not, and are lost, as a seed has it; what each asked comes out once and in order."""
 
     def __init__(self, seed):
-        self.chance, self.backlog = Random(seed), Backlog()
+        self.chance, self.backlog = Random(seed), RequestBacklog()
         self.peers = [Peer(number, "10.0.0.1:1", 0) for number in range(4)]
         self.asked = dict.fromkeys(self.peers, 0)
         self.handled = {peer: [] for peer in self.peers}

@@ -57,7 +57,7 @@ from halfmoon.store.settings import StoreSettings
 from halfmoon.store.store import Store
 from halfmoon.wire.command import Command, decode
 from halfmoon.wire.ids import pack_host
-from halfmoon.wire.peer import ANSWERED_BYTES_A_TURN, OVERLOAD, Asked, Backlog, Peer
+from halfmoon.wire.peer import ANSWERED_BYTES_A_TURN, OVERLOAD, Asked, Peer, RequestBacklog
 from halfmoon.wire.refused import not_supported
 from halfmoon.wire.table import REQUESTS
 
@@ -109,7 +109,7 @@ class Broker:
         self.batches = Batches(context, self.sends, self.delays, self.registration.name_servers, self._start)
         self._handlers, self._handled_last = self._register()
         self._gathering = takers(self.gate, self.transactions.decisions)
-        self.backlog, self._dropped = Backlog(), CountedLog(log, "requests were not carried out", now.steady)
+        self.backlog, self._dropped = RequestBacklog(), CountedLog(log, "requests were not carried out", now.steady)
         self._deferred: tuple[list[Asked], list[Asked]] = [], []
         """Requests of this turn, and pulls, that wait until its senders are answered."""
         self._completions: list[Completions] = []
@@ -161,7 +161,7 @@ class Broker:
 
         Senders are answered before the rest is handled (True), so that a lone producer goes on while its last decision is carried
         out. Not if a connection brought bytes that are no frame: it is closed with the replies, so all requests before them must
-        be answered first. Who brought more requests than its share of a turn has the others wait (`Backlog`).
+        be answered first. Who brought more requests than its share of a turn has the others wait (`RequestBacklog`).
         """
         self.pending_replies.now = now
         if self.access is not None:

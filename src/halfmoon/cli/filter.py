@@ -18,7 +18,7 @@ from halfmoon.cli.shared.options import Json, pairs
 from halfmoon.cli.shared.output import show_json, show_table
 from halfmoon.conversion import json_decoder
 from halfmoon.errors import UsageError
-from halfmoon.sql92 import Filter, Outcome, Verdict
+from halfmoon.sql92 import Filter, FilterOutcome, FilterVerdict
 from halfmoon.sql92.tree import lines
 
 app = App(
@@ -79,8 +79,8 @@ class _Trials:
 
     def __init__(self, tested: Filter, shown_max: int) -> None:
         self._filter, self._shown_max = tested, shown_max
-        self._counts: Counter[Verdict] = Counter()
-        self._first: list[Outcome] = []
+        self._counts: Counter[FilterVerdict] = Counter()
+        self._first: list[FilterOutcome] = []
         self._spent_ns = self._matching = 0
         self.began = False
 
@@ -100,7 +100,7 @@ class _Trials:
         return {
             "messages": count,
             "matching": self._matching,
-            "results": {verdict.value: self._counts[verdict] for verdict in Verdict},
+            "results": {verdict.value: self._counts[verdict] for verdict in FilterVerdict},
             "nanoseconds_a_message": round(self._spent_ns / count) if count >= GROUP else None,
             "shown": [{"result": outcome.verdict.value, "reason": outcome.reason} for outcome in self._first],
         }
@@ -113,7 +113,9 @@ class _Trials:
         if rows:
             show_table("", ("message", "result", "why"), rows)
         others = ", ".join(
-            f"{self._counts[each]:,} {each.value}" for each in Verdict if each is not Verdict.TRUE and self._counts[each]
+            f"{number:,} {each.value}"
+            for each in FilterVerdict
+            if each is not FilterVerdict.TRUE and (number := self._counts[each])
         )
         spent = f"; {self._spent_ns / count / 1000:.2f} microseconds each" if count >= GROUP else ""
         say(f"{self._matching:,} of {count:,} messages pass" + (f" ({others})" if others else "") + spent)

@@ -22,7 +22,7 @@ from halfmoon.cli.shared.places import data_home
 from halfmoon.errors import HalfmoonError, SettingError, UsageError
 from halfmoon.logs import to_stderr
 from halfmoon.programs.cluster import BROKERS_MAX, cluster
-from halfmoon.programs.configuration import BROKER, NAME_SERVER, Configuration, configuration
+from halfmoon.programs.configuration import BROKER, NAME_SERVER, ServerSettings, configuration
 from halfmoon.programs.embedded import SMALL, Program, Programs, broker, kill, name_server, run
 from halfmoon.programs.ephemeral import temporary_directory
 from halfmoon.settings.forms import is_loopback
@@ -208,7 +208,7 @@ def _count(text: str | None) -> int:
     return 1 if text is None else numbers[text]
 
 
-def settings_from(name: str, values: Mapping[str, Any], environment: Mapping[str, str]) -> Configuration:
+def settings_from(name: str, values: Mapping[str, Any], environment: Mapping[str, str]) -> ServerSettings:
     """Return the checked settings that options, files and environment ask for. Raises SettingError, UsageError."""
     sections = {"serve": {**NAME_SERVER, **BROKER}, "nameserver": NAME_SERVER, "broker": BROKER}[name]
     files = [*filter(None, [environment.get("HALFMOON_CONFIG")]), *values.get("config", [])]
@@ -233,7 +233,7 @@ def settings_from(name: str, values: Mapping[str, Any], environment: Mapping[str
     return settings
 
 
-def _check_remote(name: str, settings: Configuration, values: Mapping[str, Any]) -> None:
+def _check_remote(name: str, settings: ServerSettings, values: Mapping[str, Any]) -> None:
     """Raise UsageError for a server that other machines can reach without permission, or without accounts."""
     if not values.get("allow_remote"):
         how = "" if name == "nameserver" else ", and --acl FILE with accounts for it (docs/access.md)"
@@ -256,7 +256,7 @@ def _check_remote(name: str, settings: Configuration, values: Mapping[str, Any])
         )
 
 
-def data_directory(name: str, given: str | None, settings: Configuration, environment: Mapping[str, str]) -> Path:
+def data_directory(name: str, given: str | None, settings: ServerSettings, environment: Mapping[str, str]) -> Path:
     """Return the data directory of a server.
 
     It is the given one, else that of a broker's setting (``storePathRootDir``), of ``HALFMOON_DATA``, or the user's (XDG).
@@ -293,7 +293,7 @@ def _console(values: Mapping[str, Any], data: Path) -> ConsoleChild | None:
     return ConsoleChild(default if port is None else int(port), data / "console")
 
 
-async def _programs(name: str, settings: Configuration, data: Path, count: int, console: ConsoleChild | None) -> Programs:
+async def _programs(name: str, settings: ServerSettings, data: Path, count: int, console: ConsoleChild | None) -> Programs:
     if name == "serve":
         programs = await cluster(settings, data, count)
         try:
@@ -306,7 +306,7 @@ async def _programs(name: str, settings: Configuration, data: Path, count: int, 
     return (await name_server(settings, data),) if name == "nameserver" else (await broker(settings, data),)
 
 
-def _begin_log(name: str, level: str, settings: Configuration) -> None:
+def _begin_log(name: str, level: str, settings: ServerSettings) -> None:
     if level not in LEVELS:
         raise UsageError(f"--log {level}: must be one of {', '.join(LEVELS)}")
     to_stderr(LEVELS[level])

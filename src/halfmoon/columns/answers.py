@@ -86,7 +86,8 @@ def send_answers(
     A group is messages of one queue, its id, and the queue offset of the first. ``trace_on``: clients with tracing on are to
     report these sends.
 
-    The compiled twin joins what a connection is told.
+    A group is messages of one queue, its id, and the queue offset of the first. ``trace_on``: clients with tracing on are to report
+    these sends. The compiled twin joins what a connection is told.
     """
     answers: list[tuple[int, bytes]] = []
     for messages, queue_id, queue_offset in groups:

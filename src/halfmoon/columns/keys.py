@@ -159,9 +159,10 @@ def checked_records(data: bytes, first: int, apart: Sequence[bytes]) -> tuple[in
 
     The entries of each queue come in the order of the queues' first records; keys are packed as `record_keys` does.
 
-    ``data`` begins at the offset ``first`` of the log. A record is whole if its lengths, its checksum and its offset in the log are
-    right, and its topic is text; usual if it belongs to no transaction and to none of the topics that are looked at ``apart``, and
-    continues its queue.
+    The entries are by queue, in the order in which the queues come; the keys are packed as `record_keys` does. ``data`` begins at
+    the offset ``first`` of the log. A record is whole if its lengths, its checksum and its offset in the log are right, and its
+    topic is text; usual if it belongs to no transaction and to none of the topics that are looked at ``apart``, and continues its
+    queue.
     """
     queues: dict[tuple[bytes, int], tuple[int, list[bytes]]] = {}
     at = count = 0

@@ -42,8 +42,9 @@ class Reader:
 
         Frames that a ``verifier`` does not know are something else.
 
-        Returns the frames that are something else, how many bytes all frames take, how many the next one needs in all (8 until
-        its length is known), and what is wrong with the next frame, if anything.
+        A frame that a ``verifier`` does not know is something else. Returns the frames that are something else, how many bytes all
+        frames take, how many the next one needs in all (8 until its length is known), and what is wrong with the next frame, if
+        anything.
         """
         return split_frames(data, FRAME_BYTES_MAX, HEADER_BYTES_MAX)
 

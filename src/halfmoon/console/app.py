@@ -21,7 +21,7 @@ from starlette.types import Receive, Scope, Send
 from halfmoon.console.access.audit import UNKNOWN
 from halfmoon.console.access.sessions import RUNNING
 from halfmoon.console.forms import RequestRefused, read_form
-from halfmoon.console.page import Asked, Change, Done, Page, Services
+from halfmoon.console.page import Asked, Change, ConsoleServices, Done, Page
 from halfmoon.console.render import STATIC, Renderer
 from halfmoon.console.signing_in import SigningIn, inside
 from halfmoon.console.visitors import Visitor, visitor_of
@@ -70,7 +70,7 @@ HEADINGS = {
 class Console:
     """ASGI application over pages and changes, whose paths differ."""
 
-    def __init__(self, services: Services, pages: Iterable[Page | Change]) -> None:
+    def __init__(self, services: ConsoleServices, pages: Iterable[Page | Change]) -> None:
         pages = list(pages)
         self._names = frozenset({urlsplit(services.public_url).hostname or ""})
         self.services, self.renderer = services, Renderer([page for page in pages if isinstance(page, Page) and page.menu])

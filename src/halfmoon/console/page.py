@@ -31,7 +31,7 @@ TEXT_MAX, CURSOR_MAX = 512, 8192
 """Longest name, key or word that a query or a form takes, and longest cursor; longer ones are refused in words."""
 
 
-class Services(NamedTuple):
+class ConsoleServices(NamedTuple):
     """Services of pages and changes.
 
     ``secure``: browsers speak TLS, with a proxy or with the console, which then shows a certificate. ``public_url``: where browsers
@@ -59,7 +59,7 @@ class Asked(NamedTuple):
     admin: AsyncAdmin
     values: Mapping[str, str]
     user: str
-    services: Services
+    services: ConsoleServices
 
     def text(self, name: str, default: str | None = None, *, length_max: int = TEXT_MAX) -> str:
         """Return a value without blanks around it. Raises UsageError: it is missing without a default, or too long."""

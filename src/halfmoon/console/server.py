@@ -23,7 +23,7 @@ from halfmoon.console.access.sessions import Sessions
 from halfmoon.console.access.users import Users
 from halfmoon.console.app import Console
 from halfmoon.console.connections import REQUESTS_MAX, BrowserConnection
-from halfmoon.console.page import Services
+from halfmoon.console.page import ConsoleServices
 from halfmoon.console.pages import ALL
 from halfmoon.console.sampler import Sampler
 from halfmoon.errors import SettingError
@@ -59,7 +59,7 @@ async def serve(
     async with AsyncAdmin(cluster) as admin, Sampler(admin) as sampler:
         users = Users(data, now_ms)
         console = Console(
-            Services(
+            ConsoleServices(
                 admin, sampler, users, Sessions(now_ms), Attempts(now_ms), Audit(data, now_ms),
                 secure=place.secure, public_url=place.public_url,
             ),

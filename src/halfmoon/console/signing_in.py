@@ -12,7 +12,7 @@ from starlette.responses import RedirectResponse, Response
 
 from halfmoon.console.access.users import User
 from halfmoon.console.forms import RequestRefused, read_form
-from halfmoon.console.page import Services
+from halfmoon.console.page import ConsoleServices
 from halfmoon.console.render import Renderer, at
 from halfmoon.console.visitors import Visitor, address_of, cookie_name, found, visitor_of
 from halfmoon.errors import UsageError
@@ -22,7 +22,7 @@ from halfmoon.shown.texts import span_text
 class SigningIn:
     """Pages that need no login, and those that end or change one. ``then`` is the page that the visitor asked for."""
 
-    def __init__(self, services: Services, renderer: Renderer) -> None:
+    def __init__(self, services: ConsoleServices, renderer: Renderer) -> None:
         self._services, self._renderer = services, renderer
         self._hashing = Semaphore(1)
         self._host = urlsplit(services.public_url).netloc

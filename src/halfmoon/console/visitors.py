@@ -10,7 +10,7 @@ from starlette.requests import Request
 from halfmoon.console.access.sessions import Session
 from halfmoon.console.access.users import User
 from halfmoon.console.forms import RequestRefused
-from halfmoon.console.page import Services
+from halfmoon.console.page import ConsoleServices
 
 
 class Visitor(NamedTuple):
@@ -22,7 +22,7 @@ class Visitor(NamedTuple):
     address: str
 
 
-def cookie_name(services: Services, request: Request) -> str:
+def cookie_name(services: ConsoleServices, request: Request) -> str:
     """Return the name of the cookie, with the port that the browser asks: it sends all cookies of a host to each of its ports.
 
     Behind TLS the prefix has browsers take it from nobody else, and send it nowhere else.
@@ -31,7 +31,7 @@ def cookie_name(services: Services, request: Request) -> str:
     return ("__Host-" if services.secure else "") + "halfmoon" + (f"-{port}" if port.isdecimal() else "")
 
 
-def visitor_of(services: Services, request: Request, *, renews: bool = True, one_time: bool = False) -> Visitor:
+def visitor_of(services: ConsoleServices, request: Request, *, renews: bool = True, one_time: bool = False) -> Visitor:
     """Return the visitor.
 
     Raises RequestRefused: nobody is logged in, or, but for ``one_time``, the user has to choose a password first.
@@ -42,7 +42,7 @@ def visitor_of(services: Services, request: Request, *, renews: bool = True, one
     return visitor
 
 
-def found(services: Services, request: Request, *, renews: bool = True) -> Visitor | None:
+def found(services: ConsoleServices, request: Request, *, renews: bool = True) -> Visitor | None:
     """Return the visitor, also one with a one-time password; None: nobody is logged in."""
     token = request.cookies.get(cookie_name(services, request), "")
     session = services.sessions.find(token, renews=renews) if token else None
@@ -52,7 +52,7 @@ def found(services: Services, request: Request, *, renews: bool = True) -> Visit
     return Visitor(user, session, token, address_of(services, request))
 
 
-def address_of(services: Services, request: Request) -> str:
+def address_of(services: ConsoleServices, request: Request) -> str:
     """Return the address of the browser: behind a proxy that was stated, the last that the proxy has added."""
     peer = request.client.host if request.client else ""
     if not services.public_url:

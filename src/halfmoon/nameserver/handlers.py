@@ -17,7 +17,7 @@ from halfmoon.instant import LONG_AGO, Instant
 from halfmoon.nameserver import kv
 from halfmoon.nameserver.kv import KeyValues
 from halfmoon.nameserver.registrations import LargeRegistration, LargeRegistrations, is_large, read
-from halfmoon.nameserver.routes import BrokerGroup, Queues, Registration, Routes, TableFull
+from halfmoon.nameserver.routes import BrokerGroup, BrokerRegistration, Queues, Routes, TableFull
 from halfmoon.nameserver.settings import CHANGEABLE, NameServerSettings
 from halfmoon.settings import change, properties_text
 from halfmoon.settings.properties import parse_properties
@@ -52,7 +52,7 @@ PATHS = frozenset({"configStorePath", "kvConfigPath"})
 BLACK_LIST = frozenset({"configBlackList", "rocketmqHome"}) | PATHS
 
 
-class Request(NamedTuple):
+class NameServerRequest(NamedTuple):
     """One request: its frame, the connection it came on, and when."""
 
     command: Command
@@ -60,7 +60,7 @@ class Request(NamedTuple):
     now: Instant
 
 
-class Reply(NamedTuple):
+class NameServerReply(NamedTuple):
     """An answer. ``saved`` names a file that must be durable before the answer goes out."""
 
     header: Header | None = None
@@ -86,9 +86,9 @@ class Handlers:
         self.started_at = LONG_AGO
         self._changes: dict[str, str] = {}
         self.large_registrations = LargeRegistrations(self._take_chunk)
-        self.answer_later: Callable[[Request, Reply | Exception], None] = lambda request, outcome: None
+        self.answer_later: Callable[[NameServerRequest, NameServerReply | Exception], None] = lambda request, outcome: None
         """Called with what a request that got no reply at once is answered in the end."""
-        self.table: dict[int, Callable[[Request], Reply | None]] = {
+        self.table: dict[int, Callable[[NameServerRequest], NameServerReply | None]] = {
             100: self._put_value,
             101: self._get_value,
             102: self._delete_value,
@@ -107,7 +107,7 @@ class Handlers:
             312: lambda request: _topic_list(routes.topics_with_flag(unit_sub=True)),
             313: lambda request: _topic_list(routes.topics_with_flag(unit=False, unit_sub=True)),
             318: self._change_settings,
-            319: lambda request: Reply(body=properties_text(self.settings).encode()),
+            319: lambda request: NameServerReply(body=properties_text(self.settings).encode()),
             322: self._query_version,
             327: self._give_write_permission,
             901: self._member_group,
@@ -116,7 +116,7 @@ class Handlers:
 
     # ------------------------------------------------------------ brokers
 
-    def _register_broker(self, request: Request) -> Reply | None:
+    def _register_broker(self, request: NameServerRequest) -> NameServerReply | None:
         """Take in a broker, at once or, when it brings much, later: None then."""
         sent = request.command.header(headers.RegisterBroker)
         if is_large(request.command, sent):
@@ -131,13 +131,13 @@ class Handlers:
             self._take_more(registration._replace(topics=topics))
         return self._registered(registration)
 
-    def _take_chunk(self, large: LargeRegistration, registration: Registration, more: bool, now: Instant) -> bool:
+    def _take_chunk(self, large: LargeRegistration, registration: BrokerRegistration, more: bool, now: Instant) -> bool:
         if more:
             self._take_more(registration)
             return True
         return self._take(registration, large.peer, now)
 
-    def _take(self, registration: Registration, peer: int, now: Instant) -> bool:
+    def _take(self, registration: BrokerRegistration, peer: int, now: Instant) -> bool:
         """Register a broker with the first chunk of its topics; return whether its topics are news."""
         wanted = self._routes.wants_topics(registration)
         left_out = self._routes.left_out
@@ -153,68 +153,68 @@ class Handlers:
         self._warn(registration, left_out)
         return wanted
 
-    def _take_more(self, registration: Registration) -> None:
+    def _take_more(self, registration: BrokerRegistration) -> None:
         left_out = self._routes.left_out
         self._routes.take_topics(registration)
         self._warn(registration, left_out)
 
-    def _warn(self, registration: Registration, left_out: int) -> None:
+    def _warn(self, registration: BrokerRegistration, left_out: int) -> None:
         if self._routes.left_out > left_out:
             count, last = self._routes.left_out - left_out, self._routes.last_left_out
             log.warning("topics beyond a bound left out: broker=%s count=%d, the last: %.100s", registration.name, count, last)
 
-    def _registered(self, registration: Registration) -> Reply:
+    def _registered(self, registration: BrokerRegistration) -> NameServerReply:
         master = self._routes.master_of(registration)
         reply = headers.RegisterBrokerReply(ha_server_addr=master.ha_address, master_addr=master.address) if master else None
-        return Reply(reply, to_json(KVTable(self._values.namespace(kv.ORDER_TOPICS) or {})))
+        return NameServerReply(reply, to_json(KVTable(self._values.namespace(kv.ORDER_TOPICS) or {})))
 
-    def _answer_later(self, request: Request, outcome: Registration | Exception) -> None:
-        self.answer_later(request, self._registered(outcome) if isinstance(outcome, Registration) else outcome)
+    def _answer_later(self, request: NameServerRequest, outcome: BrokerRegistration | Exception) -> None:
+        self.answer_later(request, self._registered(outcome) if isinstance(outcome, BrokerRegistration) else outcome)
 
-    def _unregister_broker(self, request: Request) -> Reply:
+    def _unregister_broker(self, request: NameServerRequest) -> NameServerReply:
         sent = request.command.header(headers.UnregisterBroker)
         self.large_registrations.forget(sent.cluster_name, sent.broker_addr)
         self._routes.unregister(sent.cluster_name, sent.broker_name, sent.broker_addr, sent.broker_id)
-        return Reply()
+        return NameServerReply()
 
-    def _query_version(self, request: Request) -> Reply:
+    def _query_version(self, request: NameServerRequest) -> NameServerReply:
         sent = request.command.header(QueryDataVersion)
         asked = from_json(DataVersion, request.command.body, bounds=REQUEST)
         known = self._routes.version(sent.cluster_name, sent.broker_addr)
         if known == asked:
             self._routes.heard(sent.cluster_name, sent.broker_addr, request.now.steady)
-        return Reply(QueryDataVersionReply(changed=known != asked), b"" if known is None else to_json(known))
+        return NameServerReply(QueryDataVersionReply(changed=known != asked), b"" if known is None else to_json(known))
 
-    def _heartbeat(self, request: Request) -> Reply:
+    def _heartbeat(self, request: NameServerRequest) -> NameServerReply:
         sent = request.command.header(headers.BrokerHeartbeat)
         self._routes.heard(sent.cluster_name, sent.broker_addr, request.now.steady)
-        return Reply()
+        return NameServerReply()
 
-    def _member_group(self, request: Request) -> Reply:
+    def _member_group(self, request: NameServerRequest) -> NameServerReply:
         sent = request.command.header(headers.GetBrokerMemberGroup)
         group = self._routes.group(sent.broker_name)
         addresses = dict(sorted(group.addresses.items())) if group is not None and group.cluster == sent.cluster_name else {}
         member_group = _MemberGroup(broker_addrs=addresses, broker_name=sent.broker_name, cluster=sent.cluster_name)
-        return Reply(body=to_json(_MemberGroupReply(member_group)))
+        return NameServerReply(body=to_json(_MemberGroupReply(member_group)))
 
-    def _clusters(self, request: Request) -> Reply:
+    def _clusters(self, request: NameServerRequest) -> NameServerReply:
         groups = sorted(self._routes.groups(), key=lambda group: group.name)
         clusters = dict(sorted(self._routes.clusters().items()))
-        return Reply(body=to_json(ClusterInfo({group.name: _broker_data(group) for group in groups}, clusters)))
+        return NameServerReply(body=to_json(ClusterInfo({group.name: _broker_data(group) for group in groups}, clusters)))
 
-    def _take_write_permission(self, request: Request) -> Reply:
+    def _take_write_permission(self, request: NameServerRequest) -> NameServerReply:
         sent = request.command.header(headers.WipeWritePermOfBroker)
         count = self._routes.set_permission(sent.broker_name, writable=False)
-        return Reply(headers.WipeWritePermOfBrokerReply(wipe_topic_count=count))
+        return NameServerReply(headers.WipeWritePermOfBrokerReply(wipe_topic_count=count))
 
-    def _give_write_permission(self, request: Request) -> Reply:
+    def _give_write_permission(self, request: NameServerRequest) -> NameServerReply:
         sent = request.command.header(headers.AddWritePermOfBroker)
         count = self._routes.set_permission(sent.broker_name, writable=True)
-        return Reply(headers.AddWritePermOfBrokerReply(add_topic_count=count))
+        return NameServerReply(headers.AddWritePermOfBrokerReply(add_topic_count=count))
 
     # ------------------------------------------------------------ topics
 
-    def _route(self, request: Request) -> Reply:
+    def _route(self, request: NameServerRequest) -> NameServerReply:
         sent = request.command.header(headers.GetRouteinfoByTopic)
         settings = self.settings
         if settings.need_wait_for_service and request.now.steady < self.started_at + settings.wait_for_service_seconds * 1000:
@@ -230,76 +230,76 @@ class Handlers:
         )
         data.absent_brokers = absent or None
         quoted = request.command.version >= VERSION_V4_9_4 or bool(sent.accept_standard_json_only)
-        return Reply(body=to_json(data, quoted=quoted))
+        return NameServerReply(body=to_json(data, quoted=quoted))
 
-    def _all_topics(self, request: Request) -> Reply:
+    def _all_topics(self, request: NameServerRequest) -> NameServerReply:
         if not self.settings.enable_all_topic_list:
             raise SystemError_("disable")
         absent = bool(request.command.header(headers.GetAllTopicListFromNameserver).absent_brokers)
         return _topic_list(self._routes.topics(absent=absent))
 
-    def _topics_of_cluster(self, request: Request) -> Reply:
+    def _topics_of_cluster(self, request: NameServerRequest) -> NameServerReply:
         return _topic_list(self._routes.topics_of_cluster(request.command.header(headers.GetTopicsByCluster).cluster))
 
-    def _system_topics(self, request: Request) -> Reply:
+    def _system_topics(self, request: NameServerRequest) -> NameServerReply:
         names = []
         for cluster, brokers in self._routes.clusters().items():
             names += [cluster, *brokers]
         address = next((address for group in self._routes.groups() for address in group.addresses.values()), None)
         return _topic_list(names, address)
 
-    def _delete_topic(self, request: Request) -> Reply:
+    def _delete_topic(self, request: NameServerRequest) -> NameServerReply:
         sent = request.command.header(headers.DeleteTopicInNamesrv)
         self._routes.delete_topic(sent.topic, sent.cluster_name or None)
-        return Reply()
+        return NameServerReply()
 
-    def _register_topic(self, request: Request) -> Reply:
+    def _register_topic(self, request: NameServerRequest) -> NameServerReply:
         sent = request.command.header(headers.RegisterTopicInNamesrv)
         if request.command.body:
             queues = from_json(TopicRouteData, request.command.body, bounds=REQUEST).queue_datas
             counts = {q.broker_name: Queues(q.read_queue_nums, q.write_queue_nums, q.perm, q.topic_sys_flag) for q in queues}
             self._routes.add_topic(sent.topic, counts)
-        return Reply()
+        return NameServerReply()
 
     # ------------------------------------------------------------ keys and values
 
-    def _put_value(self, request: Request) -> Reply:
+    def _put_value(self, request: NameServerRequest) -> NameServerReply:
         sent = request.command.header(headers.PutKvConfig)
         if sent.namespace is None or sent.key is None:
             raise BrokerError("namespace or key is null")
         if sent.value is None:
             raise BrokerError("value is null")
         self._values.put(sent.namespace, sent.key, sent.value)
-        return Reply(saved=kv.PATH)
+        return NameServerReply(saved=kv.PATH)
 
-    def _delete_value(self, request: Request) -> Reply:
+    def _delete_value(self, request: NameServerRequest) -> NameServerReply:
         sent = request.command.header(headers.DeleteKvConfig)
-        return Reply(saved=kv.PATH if self._values.delete(sent.namespace, sent.key) else None)
+        return NameServerReply(saved=kv.PATH if self._values.delete(sent.namespace, sent.key) else None)
 
-    def _get_value(self, request: Request) -> Reply:
+    def _get_value(self, request: NameServerRequest) -> NameServerReply:
         sent = request.command.header(headers.GetKvConfig)
         value = self._values.get(sent.namespace, sent.key)
         if value is None:
             raise QueryNotFound(f"No config item, Namespace: {sent.namespace} Key: {sent.key}")
-        return Reply(headers.GetKvConfigReply(value=value))
+        return NameServerReply(headers.GetKvConfigReply(value=value))
 
-    def _values_of_namespace(self, request: Request) -> Reply:
+    def _values_of_namespace(self, request: NameServerRequest) -> NameServerReply:
         sent = request.command.header(headers.GetKvlistByNamespace)
         table = self._values.namespace(sent.namespace)
         if table is None:
             raise QueryNotFound(f"No config item, Namespace: {sent.namespace}")
-        return Reply(body=to_json(KVTable(table)))
+        return NameServerReply(body=to_json(KVTable(table)))
 
     # ------------------------------------------------------------ settings
 
-    def _change_settings(self, request: Request) -> Reply:
+    def _change_settings(self, request: NameServerRequest) -> NameServerReply:
         if len(request.command.body) > SETTINGS_BYTES_MAX:
             raise SystemError_(f"settings of {len(request.command.body)} bytes are longer than {SETTINGS_BYTES_MAX}")
         try:
             text = str(request.command.body, "utf-8")
         except UnicodeDecodeError:
             raise SystemError_("the body is not UTF-8 text") from None
-        return Reply(saved=CHANGES_PATH if self.change(text) else None)
+        return NameServerReply(saved=CHANGES_PATH if self.change(text) else None)
 
     def change(self, text: str) -> bool:
         """Apply Java properties text; return whether anything changed.
@@ -327,7 +327,7 @@ class Handlers:
         return bool(differing)
 
     def dump(self, path: str) -> bytes:
-        """Return the present content of a file that a `Reply` wants saved."""
+        """Return the present content of a file that a `NameServerReply` wants saved."""
         if path == kv.PATH:
             return self._values.dump()
         return "".join(f"{name}={value}\n" for name, value in sorted(self._changes.items())).encode()
@@ -353,5 +353,5 @@ def _queue_data(name: str, queues: Queues) -> QueueData:
     )
 
 
-def _topic_list(names: list[str], address: str | None = None) -> Reply:
-    return Reply(body=to_json(TopicList(topic_list=names, broker_addr=address)))
+def _topic_list(names: list[str], address: str | None = None) -> NameServerReply:
+    return NameServerReply(body=to_json(TopicList(topic_list=names, broker_addr=address)))

@@ -16,14 +16,14 @@ from halfmoon.errors import BadHeader, BrokerError, PeerError, StoreError, Syste
 from halfmoon.instant import BEGINNING, Instant, Steady
 from halfmoon.logs import RateLimitedLog
 from halfmoon.nameserver import kv
-from halfmoon.nameserver.handlers import CHANGES_PATH, Handlers, Reply, Request, refusal
+from halfmoon.nameserver.handlers import CHANGES_PATH, Handlers, NameServerReply, NameServerRequest, refusal
 from halfmoon.nameserver.kv import KeyValues
 from halfmoon.nameserver.registrars import Registrars
 from halfmoon.nameserver.routes import Routes
 from halfmoon.nameserver.settings import NameServerSettings
 from halfmoon.ports import Disk
 from halfmoon.wire.command import Command, decode, encode, reply_command
-from halfmoon.wire.peer import ANSWERED_BYTES_A_TURN, OVERLOAD, Asked, Backlog, Peer, Peers
+from halfmoon.wire.peer import ANSWERED_BYTES_A_TURN, OVERLOAD, Asked, Peer, Peers, RequestBacklog
 from halfmoon.wire.refused import not_supported
 from halfmoon.wire.table import REQUESTS, shortened
 
@@ -57,7 +57,7 @@ class NameServer:
         self._handlers.answer_later = self._answer_later
         self.registrars = Registrars(settings)
         self.peers = Peers()
-        self._backlog = Backlog()
+        self._backlog = RequestBacklog()
         self._refusals = RateLimitedLog(audit, now.steady)
         self._saves = _Saves(disk, self._handlers.dump)
         self.start(now)
@@ -148,7 +148,7 @@ class NameServer:
             self._backlog.set_slow(known, is_slow=is_slow)
 
     def unanswered(self, peer: int) -> bool:
-        """Whether requests of a connection wait for their turn."""
+        """Return whether requests of a connection wait for their turn."""
         return (known := self.peers.get(peer)) is not None and known in self._backlog
 
     def lost(self, peer: int, now: Instant) -> None:
@@ -208,7 +208,7 @@ class NameServer:
             return
         try:
             self.registrars.check(command, peer, now)
-            reply = handler(Request(command, peer.number, now))
+            reply = handler(NameServerRequest(command, peer.number, now))
         except Exception as exc:
             self._refuse(peer, command, exc)
             return
@@ -224,22 +224,22 @@ class NameServer:
             log.error("request failed: code=%d", command.code, exc_info=exc)
         self._answer(peer, command, *refusal(exc))
 
-    def _answer_later(self, request: Request, outcome: Reply | Exception) -> None:
+    def _answer_later(self, request: NameServerRequest, outcome: NameServerReply | Exception) -> None:
         peer = self.peers.get(request.peer)
         if peer is None:
             return
-        if isinstance(outcome, Reply):
+        if isinstance(outcome, NameServerReply):
             self._answer(peer, request.command, 0, None, outcome)
         else:
             self._refuse(peer, request.command, outcome)
 
-    def _saved(self, peer: Peer, command: Command, reply: Reply, error: Exception | None) -> None:
+    def _saved(self, peer: Peer, command: Command, reply: NameServerReply, error: Exception | None) -> None:
         if error is None:
             self._answer(peer, command, 0, None, reply)
         else:
             self._answer(peer, command, 1, f"changed in memory, but not saved: {error}")
 
-    def _answer(self, peer: Peer, command: Command, code: int, remark: str | None, reply: Reply | None = None) -> None:
+    def _answer(self, peer: Peer, command: Command, code: int, remark: str | None, reply: NameServerReply | None = None) -> None:
         line = REQUESTS.get(command.code)
         if line is not None and line.operated:
             self._tell(peer, line.asked(command.fields, command.body), code, remark or "")

@@ -18,7 +18,7 @@ import msgspec
 from halfmoon.effects import Work
 from halfmoon.errors import SystemBusy, SystemError_
 from halfmoon.instant import Instant
-from halfmoon.nameserver.routes import Queues, Registration
+from halfmoon.nameserver.routes import BrokerRegistration, Queues
 from halfmoon.wire.bodies import DataVersion, TopicConfig, TopicConfigTable, decode_register_body, from_json
 from halfmoon.wire.codes import VERSION_V3_0_11
 from halfmoon.wire.command import Command
@@ -40,7 +40,7 @@ ZLIB = b"\x78"
 Chunks = list[dict[str, Queues]]
 
 
-def read(command: Command, sent: RegisterBroker) -> tuple[Registration, Chunks]:
+def read(command: Command, sent: RegisterBroker) -> tuple[BrokerRegistration, Chunks]:
     """Return a registration with the first chunk of its topics, and the other chunks. May be called from any thread.
 
     Raises:
@@ -59,7 +59,7 @@ def read(command: Command, sent: RegisterBroker) -> tuple[Registration, Chunks]:
     while chunk := dict(islice(topics, CHUNK_TOPICS)):
         chunks.append(chunk)
     ttl_ms = sent.heartbeat_timeout_millis
-    registration = Registration(
+    registration = BrokerRegistration(
         sent.cluster_name, sent.broker_name, sent.broker_addr, sent.broker_id, sent.ha_server_addr, version,
         chunks[0] if chunks else {}, ttl_ms if ttl_ms is not None and ttl_ms > 0 else None, sent.enable_acting_master,
     )  # fmt: skip
@@ -109,7 +109,7 @@ class LargeRegistration(msgspec.Struct, eq=False):
     command: Command
     sent: RegisterBroker
     peer: int
-    answer: Callable[[Registration | Exception], None]
+    answer: Callable[[BrokerRegistration | Exception], None]
 
     @property
     def broker(self) -> tuple[str, str]:
@@ -124,7 +124,7 @@ class LargeRegistrations:
     the first.
     """
 
-    def __init__(self, take: Callable[[LargeRegistration, Registration, bool, Instant], bool]) -> None:
+    def __init__(self, take: Callable[[LargeRegistration, BrokerRegistration, bool, Instant], bool]) -> None:
         self._take = take
         self._waiting: deque[LargeRegistration] = deque()
         self._newest: dict[tuple[str, str], LargeRegistration] = {}
@@ -162,7 +162,7 @@ class LargeRegistrations:
             run = partial(read, large.command, large.sent)
             self._works.append(Work(run, partial(self._was_read, large), name="read a registration"))
 
-    def _was_read(self, large: LargeRegistration, outcome: tuple[Registration, Chunks] | Exception, now: Instant) -> None:
+    def _was_read(self, large: LargeRegistration, outcome: tuple[BrokerRegistration, Chunks] | Exception, now: Instant) -> None:
         self._bytes -= len(large.command.body)
         large.command.body = b""
         if isinstance(outcome, Exception):
@@ -171,25 +171,25 @@ class LargeRegistrations:
             self._take_chunk(large, outcome[0], iter(outcome[1]), False, now)
 
     def _take_chunk(
-        self, large: LargeRegistration, registration: Registration, chunks: Iterator[dict[str, Queues]], more: bool, now: Instant
+        self, large: LargeRegistration, sent: BrokerRegistration, chunks: Iterator[dict[str, Queues]], more: bool, now: Instant
     ) -> None:
         """Take in one chunk, and leave the next to a later turn of the loop."""
         if self._newest.get(large.broker) is not large:
             self._end(large, SystemError_("the broker left, or registered again, before this was taken in"))
             return
         try:
-            wanted = self._take(large, registration, more, now)
+            wanted = self._take(large, sent, more, now)
         except Exception as exc:
             self._end(large, exc)
             return
         topics = next(chunks, None) if wanted else None
         if topics is None:
-            self._end(large, registration)
+            self._end(large, sent)
             return
-        rest = partial(self._take_chunk, large, registration._replace(topics=topics), chunks, True)
+        rest = partial(self._take_chunk, large, sent._replace(topics=topics), chunks, True)
         self._works.append(Work(_hop, lambda _result, at: rest(at), name="take in a registration"))
 
-    def _end(self, large: LargeRegistration, outcome: Registration | Exception) -> None:
+    def _end(self, large: LargeRegistration, outcome: BrokerRegistration | Exception) -> None:
         if self._newest.get(large.broker) is large:
             del self._newest[large.broker]
         self._busy = False

@@ -55,14 +55,14 @@ class Registration(NamedTuple):
     enable_acting_master: bool | None = None
 
 
-class Master(NamedTuple):
+class MasterAddress(NamedTuple):
     """Where a slave finds its master."""
 
     address: str
     ha_address: str
 
 
-def _overlong(sent: Registration) -> str | None:
+def _overlong(sent: BrokerRegistration) -> str | None:
     """Return which name or address of a broker is longer than allowed; None: none is."""
     names = {"cluster name": sent.cluster, "broker name": sent.name}
     addresses = {"address": sent.address, "address for slaves": sent.ha_address}
@@ -98,7 +98,7 @@ class LiveBroker:
 
     __slots__ = ("broker_id", "cluster", "ha_address", "heard_at", "name", "peer", "ttl_ms", "version")
 
-    def __init__(self, sent: Registration, peer: int, ttl_ms: int, now: Steady) -> None:
+    def __init__(self, sent: BrokerRegistration, peer: int, ttl_ms: int, now: Steady) -> None:
         self.cluster, self.name, self.broker_id, self.ha_address = sent.cluster, sent.name, sent.broker_id, sent.ha_address
         self.version, self.peer, self.ttl_ms, self.heard_at = sent.version, peer, ttl_ms, now
 
@@ -127,14 +127,14 @@ class Routes:
 
     # ------------------------------------------------------------ brokers come
 
-    def wants_topics(self, sent: Registration) -> bool:
+    def wants_topics(self, sent: BrokerRegistration) -> bool:
         """Whether `register` would take the topics: a master's, when its version is not the one known, or its id is new."""
         if sent.broker_id != MASTER_ID:
             return False
         known, group = self._live.get((sent.cluster, sent.address)), self._groups.get(sent.name)
         return known is None or known.version != sent.version or group is None or sent.broker_id not in group.addresses
 
-    def rival(self, sent: Registration) -> str | None:
+    def rival(self, sent: BrokerRegistration) -> str | None:
         """Return the address of another live broker with the same name and id; None: there is none, or it was told already."""
         group = self._groups.get(sent.name)
         address = group.addresses.get(sent.broker_id) if group is not None else None
@@ -143,7 +143,7 @@ class Routes:
         known, group.rivals = group.rivals, frozenset((address, sent.address))
         return address if known != group.rivals else None
 
-    def register(self, sent: Registration, peer: int, now: Steady) -> Master | None:
+    def register(self, sent: BrokerRegistration, peer: int, now: Steady) -> MasterAddress | None:
         """Take in a broker with its topics; return its master when it is a slave whose master lives.
 
         Only a master changes topics, and only when its version is not the one known, or its id is new. Topics that it no longer
@@ -177,7 +177,7 @@ class Routes:
         self._hear(key, sent, peer, now)
         return self.master_of(sent)
 
-    def take_topics(self, sent: Registration) -> None:
+    def take_topics(self, sent: BrokerRegistration) -> None:
         """Enter topics of a broker; those beyond the bound are left out and counted."""
         for topic, queues in sent.topics.items():
             self._enter(topic, sent.name, queues)
@@ -211,19 +211,19 @@ class Routes:
         others = sum(each.queue_count for broker, each in by_broker.items() if broker != name)
         return others + queues.queue_count <= ROUTE_QUEUES_MAX
 
-    def _hear(self, key: tuple[str, str], sent: Registration, peer: int, now: Steady) -> None:
+    def _hear(self, key: tuple[str, str], sent: BrokerRegistration, peer: int, now: Steady) -> None:
         before = self._live.get(key)
         if before is not None and before.peer != peer:
             self._forget_peer(before.peer, key)
         self._live[key] = LiveBroker(sent, peer, sent.ttl_ms or self.expiry_ms, now)
         self._brokers_of.setdefault(peer, set()).add(key)
 
-    def master_of(self, sent: Registration) -> Master | None:
+    def master_of(self, sent: BrokerRegistration) -> MasterAddress | None:
         """Return the master of a slave while it lives; None for a master."""
         group = self._groups.get(sent.name)
         address = group.addresses.get(MASTER_ID) if group is not None and sent.broker_id != MASTER_ID else None
         live = self._live.get((group.cluster, address)) if group is not None and address is not None else None
-        return Master(address, live.ha_address) if address is not None and live is not None else None
+        return MasterAddress(address, live.ha_address) if address is not None and live is not None else None
 
     def version(self, cluster: str, address: str) -> Any:
         """Return the version of a live broker's topics as last registered, or None."""

@@ -38,9 +38,9 @@ from halfmoon.errors import CorruptRecord, HalfmoonError, StoreError, StoreLocke
 from halfmoon.hot import crc32
 from halfmoon.programs.replacing import (
     MANIFEST,
+    BackupPlace,
     Copied,
     Manifest,
-    Place,
     check_same_store,
     place_of,
     sync_directory,
@@ -86,7 +86,7 @@ _IN_USE = 2
 
 
 class BackUp(NamedTuple):
-    """What a backup came to."""
+    """Result of a backup."""
 
     running: bool
     """Whether a broker ran on the source."""
@@ -154,7 +154,7 @@ def copy_stopped(source: Path, into: Path, progress: Progress | None = None) -> 
 
 
 @contextmanager
-def _removed_if_it_fails(place: Place) -> Iterator[None]:
+def _removed_if_it_fails(place: BackupPlace) -> Iterator[None]:
     """Give the room back that a copy took which cannot be completed. After a kill the next run does."""
     try:
         yield
@@ -180,7 +180,8 @@ class _Copy:
     """One copy under way. ``files`` are those that are there."""
 
     def __init__(
-        self, source: Path, place: Place, older: Manifest | None, *, running: bool, bytes_a_second: int, progress: Progress | None,
+        self, source: Path, place: BackupPlace, older: Manifest | None, *, running: bool, bytes_a_second: int,
+        progress: Progress | None,
     ) -> None:  # fmt: skip
         self._source, self._partial, self._target, self._older, self._running = source, place.new, place.target, older, running
         self._rate, self._progress = bytes_a_second, progress or (lambda done, of_all: None)
@@ -400,7 +401,7 @@ class _Copy:
 
 
 def _order(path: str) -> tuple[int, str]:
-    """What others count on comes first: the checkpoint, tables, the watermark of transactions, and then what they speak of."""
+    """Return a sort key: the checkpoint, tables and the watermark of transactions come before the files that they describe."""
     if path == CHECKPOINT:
         return 0, path
     if path == TRANSACTION_CHECKPOINT:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from halfmoon.errors import UsageError
-from halfmoon.programs.configuration import Configuration
+from halfmoon.programs.configuration import ServerSettings
 from halfmoon.programs.embedded import (
     NAME_SERVER_DIRECTORY,
     Programs,
@@ -32,7 +32,7 @@ PORT_STEP = 10
 log = logging.getLogger("halfmoon.serve")
 
 
-async def cluster(settings: Configuration, data: Path, count: int) -> Programs:
+async def cluster(settings: ServerSettings, data: Path, count: int) -> Programs:
     """Return a name server and ``count`` brokers, bound, in the order of starting; one has its store in ``data`` itself.
 
     The brokers are called as in the settings, then ``-b``, ``-c`` and so on: broker-a, broker-b, broker-c.

@@ -1,4 +1,4 @@
-"""What a server is started with: the settings of all its parts, from files, environment and assignments. Opens only those files."""
+"""Settings of all parts of a server, from files, environment and assignments. Opens only those files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CONFIG_BYTES_MAX = 1024 * 1024
 """Longest configuration file; RocketMQ's own with every key is under 20 KiB."""
 
 
-class Configuration(NamedTuple):
+class ServerSettings(NamedTuple):
     """Checked settings of a name server, a broker and its store. ``host`` is where servers listen."""
 
     host: str = "127.0.0.1"
@@ -45,7 +45,7 @@ def configuration(
     files: Iterable[str | Path] = (),
     environment: Mapping[str, str] | None = None,
     assignments: Iterable[str] = (),
-) -> Configuration:
+) -> ServerSettings:
     """Return the settings of the programs whose sections are given; what comes later wins: files, environment, assignments.
 
     ``sections`` are `BROKER`, `NAME_SERVER` or both joined. ``host`` None takes the name server's setting. A broker tells clients
@@ -76,7 +76,7 @@ def configuration(
         raise SettingError(f"--host {where!r:.200}: must be {forms.HOST.what}")
     if broker.address == BrokerSettings().address:
         values["broker"] = replace(broker, address=outward_address(where))
-    return Configuration(where, ignored=tuple(loaded.ignored), **values)
+    return ServerSettings(where, ignored=tuple(loaded.ignored), **values)
 
 
 def outward_address(host: str) -> str:

@@ -22,7 +22,7 @@ from halfmoon.broker.settings import BrokerSettings
 from halfmoon.errors import HalfmoonError, SettingError
 from halfmoon.model import split_address, split_addresses
 from halfmoon.nameserver.nameserver import NameServer
-from halfmoon.programs.configuration import Configuration
+from halfmoon.programs.configuration import ServerSettings
 from halfmoon.programs.ports import server_on
 from halfmoon.runtime.clock import Clock
 from halfmoon.runtime.connections.asyncio_connections import Connections
@@ -127,7 +127,7 @@ Programs = tuple[Program, ...]
 
 
 async def name_server(
-    settings: Configuration, data: Path | None, *, inside: bool = False, certificates: Certificates | None = None
+    settings: ServerSettings, data: Path | None, *, inside: bool = False, certificates: Certificates | None = None
 ) -> Program:
     """Return a name server, bound. ``data`` is its directory; None keeps nothing. ``inside``: it is in a broker's directory.
 
@@ -162,8 +162,9 @@ async def name_server(
 
 
 async def broker(
-    settings: Configuration, data: Path, random: Random | None = None, *, beside: str = "", certificates: Certificates | None = None
-) -> Program:
+    settings: ServerSettings, data: Path, random: Random | None = None, *,
+    beside: str = "", certificates: Certificates | None = None,
+) -> Program:  # fmt: skip
     """Return a broker, bound, its store open and recovered. It registers with the name servers of its settings once started.
 
     ``beside`` is the address of a name server in this process, which need not prove to be it.
@@ -207,7 +208,7 @@ async def broker(
     return Program(server, settings.host, server.bound[0][1], core, connections, driver, disks[0])
 
 
-async def both(settings: Configuration, data: Path) -> tuple[Program, Program]:
+async def both(settings: ServerSettings, data: Path) -> tuple[Program, Program]:
     """Return a name server and a broker that registers with it (and with those of its settings), bound, in the order of starting.
 
     Raises as `name_server` and `broker` do; nothing stays bound then.
@@ -226,7 +227,7 @@ async def both(settings: Configuration, data: Path) -> tuple[Program, Program]:
     return programs
 
 
-def with_register_secret(settings: Configuration) -> Configuration:
+def with_register_secret(settings: ServerSettings) -> ServerSettings:
     """Return settings for a name server and brokers of one process: where there are accounts, nobody else registers with it.
 
     They share the secret that is set for the one or the other, else one that nobody knows; so they do where certificates register.
@@ -397,7 +398,7 @@ def _disk(data: Path, settings: StoreSettings, *, report: bool = True) -> RealDi
     return disk
 
 
-def _rule_files(settings: Configuration) -> RuleFiles | None:
+def _rule_files(settings: ServerSettings) -> RuleFiles | None:
     """Return where a broker's accounts are, as its settings or RocketMQ's own variable say; None: in its data directory."""
     broker = settings.broker
     home = Path(os.environ.get("ROCKETMQ_HOME") or "/nonexistent")
@@ -411,7 +412,7 @@ def _rule_files(settings: Configuration) -> RuleFiles | None:
 
 
 def _as_it_is(settings: StoreSettings, data: Path) -> StoreSettings:
-    """The same settings with the directory, and with the machine's memory where it was not set."""
+    """Return the settings with the directory, and with the machine's memory where it was not set."""
     settings = replace(settings, data=str(data))
     if settings.memory_bytes:
         return settings

@@ -1,5 +1,8 @@
-"""Samples as text, in Prometheus' format (0.0.4) and in OpenMetrics 1.0. prometheus-client writes the heads of metrics, and
-what there is of the process; samples are written here, because it takes ten times as long for the thousands of them."""
+"""Samples as text, in Prometheus' format (0.0.4) and in OpenMetrics 1.0.
+
+prometheus-client writes the heads of metrics and the samples of the process; other samples are written here, because it takes ten
+times as long for the thousands of them.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ def of_process() -> list[Family]:
     return list(_PROCESS.collect())
 
 
-class Page:
+class MetricsPage:
     """Samples of one round, by metric. Those beyond ``series_max`` are counted in ``left_out``; those of the process come first."""
 
     def __init__(self, series_max: int, of_process: Sequence[Family] = ()) -> None:

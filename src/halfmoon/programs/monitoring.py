@@ -1,4 +1,4 @@
-"""What the HTTP port answers: the metrics of the servers of this process, whether they live, and whether they are ready.
+"""Answers of the HTTP port: the metrics of the servers of this process, whether they live, and whether they are ready.
 
 Runs on their event loop and so reads them without locks. A page of metrics is gathered in slices, between which others go on, at
 most once a second, and shared by all who ask meanwhile.
@@ -24,9 +24,9 @@ from halfmoon.hot import NATIVE
 from halfmoon.metrics import Metric, Samples, TurnTimes
 from halfmoon.nameserver import metrics as name_server_metrics
 from halfmoon.nameserver.nameserver import NameServer
-from halfmoon.programs.exposition import OPENMETRICS, PLAIN, Page, of_process
+from halfmoon.programs.exposition import OPENMETRICS, PLAIN, MetricsPage, of_process
 from halfmoon.programs.ports import PortTaken
-from halfmoon.runtime.server.http import Answer, HttpServer
+from halfmoon.runtime.server.http import HttpAnswer, HttpServer
 from halfmoon.runtime.server.server import Server
 from halfmoon.settings.http import HttpSettings
 
@@ -66,8 +66,8 @@ class Monitoring:
         self._servers: list[Server] = []
         self._figures: list[Figures] = []
         self._began_s = 0.0
-        self._page: tuple[float, Page] | None = None
-        self._gathering: asyncio.Task[Page] | None = None
+        self._page: tuple[float, MetricsPage] | None = None
+        self._gathering: asyncio.Task[MetricsPage] | None = None
 
     async def take(self) -> None:
         """Bind the port. Raises PortTaken."""
@@ -87,7 +87,7 @@ class Monitoring:
 
     # ------------------------------------------------------------ pages
 
-    async def metrics(self, headers: Mapping[str, str]) -> Answer:
+    async def metrics(self, headers: Mapping[str, str]) -> HttpAnswer:
         """Answer the metrics, in OpenMetrics and compressed where that is asked for."""
         page = await self._fresh_page()
         content_type = OPENMETRICS if "application/openmetrics-text" in headers.get("accept", "") else PLAIN
@@ -99,16 +99,16 @@ class Monitoring:
                 await asyncio.sleep(0)
                 held = perf_counter()
         if "gzip" not in headers.get("accept-encoding", ""):
-            return Answer(HTTPStatus.OK, content_type, body, {"Vary": "Accept, Accept-Encoding"})
+            return HttpAnswer(HTTPStatus.OK, content_type, body, {"Vary": "Accept, Accept-Encoding"})
         packed = await asyncio.get_running_loop().run_in_executor(None, _packed, body)
-        return Answer(HTTPStatus.OK, content_type, [packed], {"Vary": "Accept, Accept-Encoding", "Content-Encoding": "gzip"})
+        return HttpAnswer(HTTPStatus.OK, content_type, [packed], {"Vary": "Accept, Accept-Encoding", "Content-Encoding": "gzip"})
 
-    async def healthy(self, _headers: Mapping[str, str]) -> Answer:
+    async def healthy(self, _headers: Mapping[str, str]) -> HttpAnswer:
         """Answer whether the servers live: that there is an answer says that the loop turns."""
         failures = ((broker.settings.name, broker.store.failure) for broker in self._brokers)
         return _verdict([f"broker {name}: {failure}" for name, failure in failures if failure])
 
-    async def ready(self, _headers: Mapping[str, str]) -> Answer:
+    async def ready(self, _headers: Mapping[str, str]) -> HttpAnswer:
         """Answer whether the servers take what clients send."""
         return _verdict([f"broker {broker.settings.name}: {why}" for broker in self._brokers for why in _unready(broker)])
 
@@ -118,7 +118,7 @@ class Monitoring:
 
     # ------------------------------------------------------------ gathering
 
-    async def _fresh_page(self) -> Page:
+    async def _fresh_page(self) -> MetricsPage:
         loop = asyncio.get_running_loop()
         if self._page is not None and loop.time() - self._page[0] < SHARED_S:
             return self._page[1]
@@ -127,14 +127,14 @@ class Monitoring:
             self._gathering.add_done_callback(self._gathered)
         return await asyncio.shield(self._gathering)  # who is cut meanwhile takes it from nobody
 
-    def _gathered(self, task: asyncio.Task[Page]) -> None:
+    def _gathered(self, task: asyncio.Task[MetricsPage]) -> None:
         self._gathering = None
         if not task.cancelled() and task.exception() is None:
             self._page = asyncio.get_running_loop().time(), task.result()
 
-    async def _gather(self) -> Page:
+    async def _gather(self) -> MetricsPage:
         began = perf_counter()
-        page = Page(self._settings.http_series_max, await asyncio.get_running_loop().run_in_executor(None, of_process))
+        page = MetricsPage(self._settings.http_series_max, await asyncio.get_running_loop().run_in_executor(None, of_process))
         held = perf_counter()
         for sample in self._samples():
             if sample is not None:
@@ -198,9 +198,9 @@ def _unready(broker: Broker) -> Iterator[str]:
         yield f"not registered with a name server: {', '.join(registration.name_servers)}"
 
 
-def _verdict(reasons: list[str]) -> Answer:
+def _verdict(reasons: list[str]) -> HttpAnswer:
     body = json.dumps({"ok": not reasons, "reasons": reasons}).encode() + b"\n"
-    return Answer(HTTPStatus.SERVICE_UNAVAILABLE if reasons else HTTPStatus.OK, "application/json", [body])
+    return HttpAnswer(HTTPStatus.SERVICE_UNAVAILABLE if reasons else HTTPStatus.OK, "application/json", [body])
 
 
 def _packed(body: list[bytes]) -> bytes:

@@ -1,4 +1,4 @@
-"""Whose files a command of root works on: it acts as their owner. Changes no owner of anything, so no link can mislead it."""
+"""Effective user of a command of root: the owner of the files that it works on. Changes no owner, so no link can mislead it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from halfmoon.runtime.files.permissions import ruler_of
 
 @contextmanager
 def as_owner_of(path: Path) -> Iterator[None]:
-    """Where root runs a command on a file or directory, act as whoever rules over that name: no link of theirs leads anywhere that
-    they could not go, and what is made is theirs. For a process with nothing else to do meanwhile. Raises OSError.
+    """Act as the owner of a file or directory where root runs the command.
+
+    No link of the owner's leads anywhere that they could not go, and files that are made are theirs. For a process with nothing
+    else to do meanwhile. Raises OSError.
     """
     owner = None if os.geteuid() else ruler_of(path)
     if owner is None:

@@ -20,7 +20,7 @@ from halfmoon.errors import StoreError
 from halfmoon.instant import instant
 from halfmoon.ports import Disk
 from halfmoon.programs.backup import copy_stopped
-from halfmoon.programs.configuration import Configuration
+from halfmoon.programs.configuration import ServerSettings
 from halfmoon.programs.ownership import as_owner_of
 from halfmoon.runtime.files.disk import RealDisk
 from halfmoon.runtime.files.permissions import PERMISSIONS
@@ -43,9 +43,9 @@ Agree = Callable[[Plan], bool]
 def repair(
     disk: Disk, broker: BrokerSettings, store: StoreSettings, now: int, *, agree: Agree, say: Say, progress: Progress | None = None
 ) -> list[Problem]:
-    """Check a store, mend it in up to `ROUNDS_MAX` rounds, and return the problems that are left; those of the first check if
-    ``agree`` declines. No broker gets in between a check and what is done about it.
+    """Check a store, mend it in up to `ROUNDS_MAX` rounds, and return the problems that are left.
 
+    They are those of the first check if ``agree`` declines. No broker gets in between a check and the repair of what it found.
     Waits for the device. Raises StoreLocked: a broker runs on it. StoreError: it does not open even so, or a file of the log was
     put back while ``agree`` thought. OSError.
     """
@@ -115,7 +115,7 @@ def _works(broker: Broker) -> Iterator[Work[Any]]:
 
 
 def repair_directory(
-    directory: Path, into: Path | None, settings: Configuration, now: int, *, agree: Agree, say: Say,
+    directory: Path, into: Path | None, settings: ServerSettings, now: int, *, agree: Agree, say: Say,
     progress: Progress | None = None,
 ) -> list[Problem]:  # fmt: skip
     """Repair the store in a directory, or a copy of it that is made in ``into``; see `repair`.

@@ -26,12 +26,12 @@ from halfmoon.errors import StoreLocked, UsageError
 from halfmoon.runtime.files.permissions import OWNER, make_directory
 from halfmoon.store.layout import BLANK, BLANK_MAGIC, COMMIT_LOG, LOCK, file_offset
 
-__all__ = ["MANIFEST", "Copied", "Manifest", "Place", "check_same_store", "place_of", "sync_directory", "write_manifest"]
+__all__ = ["MANIFEST", "BackupPlace", "Copied", "Manifest", "check_same_store", "place_of", "sync_directory", "write_manifest"]
 
 MANIFEST = "backup.json"
 _FRESH_MANIFEST = f"{MANIFEST}.tmp"
 _HEAD_BYTES = 88
-"""Of a record: up to its time, which no other record at its place has, with addresses of IPv4 or IPv6."""
+"""Beginning of a record that tells it from others at its place: up to its time, with addresses of IPv4 or IPv6."""
 
 
 class Copied(msgspec.Struct, frozen=True):
@@ -44,7 +44,7 @@ class Copied(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct):
-    """What ``backup.json`` says. ``log_end`` is the physical offset behind the last record, -1: not known, of a stopped store.
+    """Content of ``backup.json``. ``log_end`` is the physical offset behind the last record, -1: not known, of a stopped store.
 
     ``source`` is the path of the store, without symbolic links.
     """
@@ -57,7 +57,7 @@ class Manifest(msgspec.Struct):
     source: str = ""
 
 
-class Place(NamedTuple):
+class BackupPlace(NamedTuple):
     """Where a backup goes, all without symbolic links."""
 
     target: Path
@@ -125,13 +125,13 @@ class Place(NamedTuple):
             self.discard()
 
 
-def place_of(source: Path, target: Path) -> Place:
+def place_of(source: Path, target: Path) -> BackupPlace:
     """Return where a backup goes. Raises UsageError where source, target or a neighbour of it are one inside the other."""
     here, there = source.resolve(), target.resolve()
     if not there.name:
         raise UsageError(f"{target} cannot be replaced: give a directory in it")
     hidden = f".{there.name}"
-    place = Place(
+    place = BackupPlace(
         there, there.with_name(f"{hidden}.halfmoon-new"), there.with_name(f"{hidden}.halfmoon-old"),
         there.with_name(f"{hidden}.lock"),
     )  # fmt: skip

@@ -120,7 +120,7 @@ def load(
         SettingError: an unknown key, named with the nearest right one; a value of the wrong type or out of bounds; a RocketMQ key
             whose value asks for something not built.
     """
-    loading = _Loading(sections, java_sections, others or {}, base or {})
+    loading = _SettingsCollector(sections, java_sections, others or {}, base or {})
     for name, text in files:
         if name.endswith(".toml"):
             loading.toml(name, text)
@@ -191,7 +191,7 @@ def _setting_of(kind: Any, default: Any, choices: Sequence[str] | None, **facts:
     return _Setting(kind, default, choices=kind.__members__ if is_enumeration else {text: text for text in choices or ()}, **facts)
 
 
-class _Loading:
+class _SettingsCollector:
     """Collector of values by section, until all sources are read."""
 
     def __init__(self, sections: Sections, java_sections: Sequence[str] | None, others: Sections, base: Mapping[str, Any]) -> None:

@@ -10,7 +10,7 @@ Pure: bytes of properties in, yes or no out. For the broker, the simulation, the
 from __future__ import annotations
 
 from halfmoon.hot import encode_properties as stored
-from halfmoon.sql92.filter import Filter, Outcome, Verdict, compile
+from halfmoon.sql92.filter import Filter, FilterOutcome, FilterVerdict, compile
 from halfmoon.sql92.refusals import ExpressionRefused
 
-__all__ = ["ExpressionRefused", "Filter", "Outcome", "Verdict", "compile", "stored"]
+__all__ = ["ExpressionRefused", "Filter", "FilterOutcome", "FilterVerdict", "compile", "stored"]

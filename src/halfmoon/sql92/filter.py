@@ -30,10 +30,10 @@ class Verdict(Enum):
     UNFIT = "unfit"
 
 
-class Outcome(NamedTuple):
+class FilterOutcome(NamedTuple):
     """A verdict, and for UNFIT the reason."""
 
-    verdict: Verdict
+    verdict: FilterVerdict
     reason: str = ""
 
 
@@ -97,7 +97,7 @@ class Filter:
         sure, unsure, blocks, looked, spent = self._bulk_filter.records(area, base, entries, steps, message, weight, at_most)
         return sorted(sure + [index for index, block in zip(unsure, blocks) if self.matches(block)]), looked, spent
 
-    def outcome(self, properties: bytes) -> Outcome:
+    def outcome(self, properties: bytes) -> FilterOutcome:
         """Return what the expression says of a message, and why it cannot be evaluated where it cannot."""
         try:
             value = self._predicate(table(properties))
@@ -105,8 +105,8 @@ class Filter:
             text, wanted = unfit.args
             shown = text.decode("utf-8", "replace")
             shown = shown if len(shown) <= 40 else shown[:39] + "…"
-            return Outcome(Verdict.UNFIT, f"{shown!r} is not {wanted}")
-        return Outcome(Verdict.NULL if value is None else Verdict.TRUE if value else Verdict.FALSE)
+            return FilterOutcome(FilterVerdict.UNFIT, f"{shown!r} is not {wanted}")
+        return FilterOutcome(FilterVerdict.NULL if value is None else FilterVerdict.TRUE if value else FilterVerdict.FALSE)
 
 
 def table(block: bytes) -> Properties:

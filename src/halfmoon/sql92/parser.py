@@ -12,7 +12,7 @@ from collections.abc import Callable
 from halfmoon.sql92 import tree
 from halfmoon.sql92.numbers import INT_MAX, LONG_MAX, double_order
 from halfmoon.sql92.refusals import DEPTH_MAX, LINKS_MAX, NODES_MAX, SCANS_MAX, ExpressionRefused
-from halfmoon.sql92.tokens import SEARCHES, Token, Tokens
+from halfmoon.sql92.tokens import SEARCHES, SqlToken, Tokens
 
 ORDERS = frozenset({">", ">=", "<", "<="})
 
@@ -102,7 +102,7 @@ class _Parser:
                 left = equal if sign.kind == "=" else tree.Not(equal)
         return left
 
-    def _equal(self, left: tree.Node, sign: Token, right: tree.Node) -> tree.Node:
+    def _equal(self, left: tree.Node, sign: SqlToken, right: tree.Node) -> tree.Node:
         for side in (left, right):
             if isinstance(side, tree.Constant) and side.kind == "null":
                 raise self._refused(sign, "nothing is compared with NULL", "write IS NULL or IS NOT NULL")
@@ -125,7 +125,7 @@ class _Parser:
                 return left
             links += 1
 
-    def _listed(self, left: tree.Node, sign: Token) -> tree.Node:
+    def _listed(self, left: tree.Node, sign: SqlToken) -> tree.Node:
         """Read on behind ``left [NOT] BETWEEN``, ``IN`` or a search; ``sign`` is the word that was taken."""
         negated = sign.kind == "NOT"
         if negated:
@@ -142,7 +142,7 @@ class _Parser:
         remedy = _MISSING_WORDS.get(word, "write NOT (…) before what shall not be, or NOT IN, NOT BETWEEN")
         raise self._refused(sign, "NOT stands before BETWEEN, IN, CONTAINS, STARTSWITH or ENDSWITH here", remedy)
 
-    def _between(self, value: tree.Node, sign: Token, negated: bool) -> tree.Node:
+    def _between(self, value: tree.Node, sign: SqlToken, negated: bool) -> tree.Node:
         low = self._signed()
         self._expect("AND", "BETWEEN needs two bounds: a BETWEEN 1 AND 9")
         high = self._signed()
@@ -157,7 +157,7 @@ class _Parser:
             raise self._refused(sign, "the lower bound of BETWEEN is above the upper one", "write the smaller number first")
         return tree.Logic("AND", (self._order(sign, value, low, ">="), self._order(sign, value, high, "<=")))
 
-    def _order(self, token: Token, left: tree.Node, right: tree.Node, sign: str = "") -> tree.Node:
+    def _order(self, token: SqlToken, left: tree.Node, right: tree.Node, sign: str = "") -> tree.Node:
         for side in (left, right):
             if (isinstance(side, tree.Constant) and side.kind not in tree.NUMBERS) or tree.is_condition(side):
                 raise self._refused(token, "only numbers and properties have an order", "compare texts with = or <>")
@@ -193,7 +193,7 @@ class _Parser:
         self._depth -= 1
         return inside
 
-    def _number(self, token: Token) -> tree.Node:
+    def _number(self, token: SqlToken) -> tree.Node:
         text = token.text
         if token.kind == "double":
             value = float(text)
@@ -228,7 +228,7 @@ class _Parser:
 
     # ------------------------------------------------------------ small change
 
-    def _condition(self, node: tree.Node, start: Token) -> tree.Node:
+    def _condition(self, node: tree.Node, start: SqlToken) -> tree.Node:
         if isinstance(node, tree.Name):
             return tree.Bare(node)
         if not tree.is_condition(node):
@@ -245,7 +245,7 @@ class _Parser:
         if not self._taken(kind):
             raise self._refused(self._tokens.now, reason)
 
-    def _link(self, links: int) -> Token:
+    def _link(self, links: int) -> SqlToken:
         """Take the sign of a comparison; one behind another makes the tree deeper."""
         token = self._tokens.take()
         self._count(token)
@@ -254,18 +254,18 @@ class _Parser:
             raise self._refused(token, f"more than {LINKS_MAX} comparisons stand behind another without AND or OR")
         return token
 
-    def _deeper(self, token: Token) -> None:
+    def _deeper(self, token: SqlToken) -> None:
         self._count(token)
         self._depth += 1
         if self._depth > DEPTH_MAX:
             raise self._refused(token, f"brackets and signs are more than {DEPTH_MAX} deep", "take brackets away")
 
-    def _count(self, token: Token) -> None:
+    def _count(self, token: SqlToken) -> None:
         self._nodes += 1
         if self._nodes > NODES_MAX:
             raise self._refused(token, f"it has more than {NODES_MAX:,} parts", "write a = 'x' OR a = 'y' as a IN ('x', 'y')")
 
-    def _refused(self, token: Token, reason: str, remedy: str = "", *, trailing: bool = False) -> ExpressionRefused:
+    def _refused(self, token: SqlToken, reason: str, remedy: str = "", *, trailing: bool = False) -> ExpressionRefused:
         return ExpressionRefused(self._tokens.expression, token.at, reason, remedy, trailing=trailing)
 
 

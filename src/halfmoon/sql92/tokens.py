@@ -45,7 +45,7 @@ _MISTAKES = {
 }
 
 
-class Token(NamedTuple):
+class SqlToken(NamedTuple):
     """One word. ``kind`` is ``name``, ``text``, ``double``, ``whole``, ``end``, or the keyword or sign itself in capitals."""
 
     kind: str
@@ -63,7 +63,7 @@ class Tokens:
         self.expression, self._next = expression, 0
         self.now = self._cut()
 
-    def take(self) -> Token:
+    def take(self) -> SqlToken:
         """Return the present word and go on. Raises ExpressionRefused where the next characters are no word."""
         taken = self.now
         self.now = self._cut()
@@ -81,7 +81,7 @@ class Tokens:
         self.now = self._cut()
         return _EACH_TEXT.findall(match.group())
 
-    def _cut(self) -> Token:
+    def _cut(self) -> SqlToken:
         expression = self.expression
         while match := _TOKEN.match(expression, self._next):
             at, self._next = self._next, match.end()
@@ -89,10 +89,10 @@ class Tokens:
             if kind == "blank":
                 continue
             if kind == "name" and text.upper() in KEYWORDS:
-                return Token(text.upper(), text, at)
-            return Token(text if kind == "sign" else kind, text, at)
+                return SqlToken(text.upper(), text, at)
+            return SqlToken(text if kind == "sign" else kind, text, at)
         if self._next >= len(expression):
-            return Token("end", "", len(expression))
+            return SqlToken("end", "", len(expression))
         raise self._no_word()
 
     def _no_word(self) -> ExpressionRefused:

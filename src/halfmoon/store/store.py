@@ -14,7 +14,7 @@ from halfmoon.effects import Work
 from halfmoon.errors import StoreNotWritable
 from halfmoon.hot import Draft, Group, Messages
 from halfmoon.instant import LONG_AGO, Instant, Steady
-from halfmoon.ports import Disk, DiskUsage, Lock
+from halfmoon.ports import DirectoryLock, Disk, DiskUsage
 from halfmoon.store.checkpoint import Checkpoint, CheckpointFile
 from halfmoon.store.flush import Flush
 from halfmoon.store.health import Health
@@ -53,7 +53,7 @@ _LINGER_MS = 10
 class Store:
     """One store directory, open. Make one with `Store.open`."""
 
-    def __init__(self, disk: Disk, settings: StoreSettings, host: bytes, lock: Lock, tag_code: TagCode) -> None:
+    def __init__(self, disk: Disk, settings: StoreSettings, host: bytes, lock: DirectoryLock, tag_code: TagCode) -> None:
         self.settings = settings
         self.recovered = RecoveryResult(True, False)
         self._disk, self._lock, self._tag_code = disk, lock, tag_code

@@ -109,7 +109,7 @@ def reply_command(
     )
 
 
-class Reply:
+class JsonReply:
     """Command with a well-formed JSON header that is parsed when a field is first read. Otherwise as `Command`."""
 
     __slots__ = ("_command", "_header", "body", "code", "flag", "opaque")
@@ -148,7 +148,7 @@ def commands(inbox: Inbox) -> Iterator[Command]:
 def command_of(header: bytes, body: bytes, serialization: int) -> Command:
     """Return the command of one frame as `decode` does, its header read when something of it is asked for. Raises BadHeader."""
     head = head_json(header, HEADER_FIELDS_MAX) if serialization == JSON else None
-    return decode(header, body, serialization) if head is None else cast(Command, Reply(head, header, body))
+    return decode(header, body, serialization) if head is None else cast(Command, JsonReply(head, header, body))
 
 
 # ---------------------------------------------------------------- encode

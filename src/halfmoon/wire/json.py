@@ -215,19 +215,19 @@ def _reader(kind: Any) -> Reader | None:
     return None
 
 
-class _Queue(Body):
+class _QueueBody(Body):
     topic: str = ""
     broker_name: str = ""
     queue_id: I32 = 0
 
 
 def _read_queue(value: Any) -> MessageQueue:
-    queue = convert(value, _Queue, strict=False)
+    queue = convert(value, _QueueBody, strict=False)
     return MessageQueue(queue.topic, queue.broker_name, queue.queue_id)
 
 
 def _read_key(text: str) -> MessageQueue:
-    queue = from_json(_Queue, text.encode())
+    queue = from_json(_QueueBody, text.encode())
     return MessageQueue(queue.topic, queue.broker_name, queue.queue_id)
 
 

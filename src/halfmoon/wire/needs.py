@@ -1,4 +1,4 @@
-"""What an account needs to send a request, where access control is on: permissions on the topics and groups that it names.
+"""Permissions that a request needs where access control is on, on the topics and groups that it names.
 
 Each request of the protocol table says so once (`halfmoon.wire.table.request`)::
 
@@ -46,7 +46,7 @@ TopicAt = Callable[[str], str | None]
 
 
 class Needs(NamedTuple):
-    """What a request needs. The fields are attributes of its header; one that the request does not have names no resource.
+    """Needs of a request. The fields are attributes of its header; one that the request does not have names no resource.
 
     Any permission is enough for the topics ``looks`` and the producer groups ``produces``, SUB for the groups ``members``; blank
     names in these stand for all. ``record`` is the place of a message whose topic counts, with what is needed of it. ``signed``: it
@@ -109,11 +109,11 @@ class Needs(NamedTuple):
         return f"{what}: {self.why}" if self.why else what
 
     def but_in(self, rocketmq: Needs) -> Needs:
-        """The same, and what 4.9 asks instead."""
+        """Return the same needs, with those that 4.9 asks instead."""
         return self._replace(rocketmq=rocketmq)
 
     def by_operators(self) -> Needs:
-        """The same, logged as what operators do."""
+        """Return the same needs, logged as what operators do."""
         return self._replace(operated=True)
 
 
@@ -122,7 +122,7 @@ def _given(attributes: tuple[str, ...], fields: Mapping[str, str], names: Mappin
 
 
 class Grants(msgspec.Struct, frozen=True, kw_only=True):
-    """What an account may do. ``permissions`` are by topic, and by retry topic for groups; the defaults are for all others."""
+    """Permissions of an account. ``permissions`` are by topic, and by retry topic for groups; the defaults are for all others."""
 
     access_key: str
     admin: bool = False
@@ -252,6 +252,6 @@ BY_ACCOUNT = Needs(why=OPERATED)
 TO_CLIENTS = "brokers send it, and clients answer"
 NAME_SERVER = "routes and names are no secrets"
 REGISTERS = Needs(signed=False, registers=True)
-"""Who may change what a name server tells."""
+"""Needs of a request that changes what a name server tells."""
 ROUTES_OPERATED = REGISTERS.by_operators()
 """The same, for what brokers do not send by themselves every few seconds."""

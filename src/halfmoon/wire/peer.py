@@ -2,8 +2,8 @@
 
 Bytes are accumulated by `Peers.feed` and cut into frames once a turn by `Peers.take`; answers are collected in each peer's
 ``out`` and leave as one `Write` a peer by `Peers.effects`. Bad frames, unfinished frames beyond the bound and idle connections
-become a `Close`; who sends something else than frames is named in the log. `Backlog` keeps what a connection asks beyond its share
-of a turn. Never decides what a frame means.
+become a `Close`; who sends something else than frames is named in the log. `RequestBacklog` keeps what a connection asks beyond its
+share of a turn. Never decides what a frame means.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ _NOTHING_MORE = 1 << 62
 
 
 def _host(remote: str) -> bytes:
-    """The address as a stored record keeps it, 8 bytes or 20 for IPv6; zeros for a connection that was gone before it had one."""
+    """Return the address as records keep it, 8 bytes or 20 (IPv6); zeros for a connection that was gone before it had one."""
     try:
         return pack_host(remote)
     except UsageError:
@@ -330,7 +330,7 @@ _WAITING_BYTES = 400
 """About what a request takes that waits, besides its frame."""
 
 
-class Backlog:
+class RequestBacklog:
     """Requests that wait because their connection brought more than its share of a turn, or does not read its answers.
 
     So a connection that sends requests by the thousand keeps the others waiting no longer than a share takes. Those of one
@@ -340,7 +340,7 @@ class Backlog:
 
     def __init__(self) -> None:
         self.waiting: dict[Peer, deque[tuple[bytes, Frame]]] = {}
-        """What a further turn has to handle; whose turn is next comes first."""
+        """Requests for a further turn, the next connection first."""
         self.slow: dict[Peer, deque[tuple[bytes, Frame]]] = {}
         """Those of connections that do not read, which may have none."""
         self._bytes = 0
@@ -390,7 +390,7 @@ class Backlog:
         return _read(peer, data) if peer in self else read(peer, data)
 
     def set_slow(self, peer: Peer, *, is_slow: bool) -> None:
-        """A connection does not read its answers: nothing more is handled for it until it does."""
+        """Handle nothing more for a connection that does not read its answers, until it does."""
         waiting, slow = self.waiting, self.slow
         if is_slow:
             slow.setdefault(peer, waiting.pop(peer, deque()))  # said twice, what waits there stays
@@ -398,7 +398,7 @@ class Backlog:
             waiting[peer] = queue
 
     def lost(self, peer: Peer) -> bool:
-        """A connection is gone; return whether requests of its wait: further turns return them, and then `emptied` the peer.
+        """Return whether requests of a connection that is gone wait: further turns return them, and then `emptied` the peer.
 
         Of what waits, the core carries out what is one-way, for nobody waits for the rest.
         """

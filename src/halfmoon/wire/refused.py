@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Refused(NamedTuple):
+class RefusedRequest(NamedTuple):
     """Request that is refused on purpose."""
 
     name: str
@@ -52,13 +52,13 @@ _BY_REASON = {
         200055 POLLING_INFO, 200056 POP_ROLLBACK, 200151 BATCH_ACK_MESSAGE""",
 }
 
-REFUSED: dict[int, Refused] = {}
+REFUSED: dict[int, RefusedRequest] = {}
 """Code → name and reason."""
 
 for _reason, _lines in _BY_REASON.items():
     for _line in _lines.split(","):
         _code, _name = _line.split()
-        REFUSED[int(_code)] = Refused(_name, _reason)
+        REFUSED[int(_code)] = RefusedRequest(_name, _reason)
 
 
 def not_supported(code: int) -> str:

@@ -18,6 +18,14 @@ def test_a_wrong_option_is_refused(run_alone):
     assert run_alone("topic", "list", "--bogus").code == 2
 
 
+@pytest.mark.parametrize("words", [(), ("topic",)])
+def test_a_group_without_a_command_shows_its_help_on_standard_output(run_alone, words):
+    asked = run_alone(*words, "--help")
+
+    assert (asked.code, asked.err) == (0, "")
+    assert run_alone(*words) == (2, asked.out, "")  # still no success: a script whose variable is empty has run no command
+
+
 def test_the_version_is_told(run_alone):
     ran = run_alone("--version")
 

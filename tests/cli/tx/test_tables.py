@@ -10,7 +10,7 @@ from halfmoon.cli.tx import tables
 from halfmoon.cli.tx.tables import show_figures
 from halfmoon.client.core.admin.transaction_facts import READ_FROM_QUEUES, ExpiredTransaction, TransactionAt
 from halfmoon.shown.texts import facts_of
-from halfmoon.wire.bodies.transactions import TransactionCheck
+from halfmoon.wire.bodies.transactions import SentCheck
 
 NOW = 1_000_000
 
@@ -39,10 +39,10 @@ def test_when_the_next_check_is_due(fields: dict[str, object], text: str):
     ("fields", "text"),
     [
         ({}, ""),
-        ({"checks": [TransactionCheck(answer="COMMIT"), TransactionCheck(answer="UNKNOWN")]}, "unknown"),
-        ({"checks": [TransactionCheck(answer="OPEN")]}, "open"),
-        ({"checks": [TransactionCheck(answer="NOT_MINE")]}, "not mine"),
-        ({"checks": [TransactionCheck(answer="LATER")]}, "LATER"),
+        ({"checks": [SentCheck(answer="COMMIT"), SentCheck(answer="UNKNOWN")]}, "unknown"),
+        ({"checks": [SentCheck(answer="OPEN")]}, "open"),
+        ({"checks": [SentCheck(answer="NOT_MINE")]}, "not mine"),
+        ({"checks": [SentCheck(answer="LATER")]}, "LATER"),
         ({"not_reported": READ_FROM_QUEUES}, "not reported"),
     ],
 )
@@ -51,7 +51,7 @@ def test_the_last_answer_is_a_word(fields: dict[str, object], text: str):
 
 
 def test_facts_are_fields_by_name_and_values_inside_likewise():
-    facts = facts_of([pending(checks=[TransactionCheck(answer="COMMIT")])])
+    facts = facts_of([pending(checks=[SentCheck(answer="COMMIT")])])
 
     assert facts[0]["broker"] == "broker-a"
     assert facts[0]["checks"][0]["answer"] == "COMMIT"

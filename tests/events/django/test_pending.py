@@ -12,7 +12,7 @@ from halfmoon.client.core.admin.transaction_facts import ExpiredTransaction, Tra
 from halfmoon.events.django import pending as pages
 from halfmoon.events.django.configuration import ProjectConfiguration
 from halfmoon.events.django.pending import COUNT_MAX, pending
-from halfmoon.wire.bodies.transactions import TransactionCheck
+from halfmoon.wire.bodies.transactions import SentCheck
 
 CONFIGURATION = ProjectConfiguration(group="P_shop", nameserver="127.0.0.1:1")
 
@@ -47,7 +47,7 @@ def admin(monkeypatch: pytest.MonkeyPatch) -> type[FakeAdmin]:
 
 
 def test_a_half_message_is_told_with_its_age_and_last_answer(admin: type[FakeAdmin]):
-    asked = [TransactionCheck(answer="UNKNOWN")]
+    asked = [SentCheck(answer="UNKNOWN")]
     admin.halves = [
         TransactionAt(msg_id="1", group="P_shop", since_ms=90_500, checks=asked, broker="broker-a"),
         TransactionAt(msg_id="2", group="P_shop", since_ms=101_000, broker="broker-a", not_reported=["nothing"]),

@@ -15,7 +15,7 @@ import pytest
 from halfmoon.runtime.server import http
 from halfmoon.runtime.server.addresses import address_text
 from halfmoon.runtime.server.certificates import Certificates
-from halfmoon.runtime.server.http import Answer, HttpServer
+from halfmoon.runtime.server.http import HttpAnswer, HttpServer
 from halfmoon.settings.tls import TlsSettings
 from tests.authority import Authority
 from tests.waiting import soon
@@ -24,15 +24,15 @@ LARGE = 32 * 1024 * 1024
 """More than sockets hold."""
 
 
-async def page(headers: Any) -> Answer:
-    return Answer(HTTPStatus.OK, "text/plain", [b"he", b"llo ", headers.get("accept", "").encode()])
+async def page(headers: Any) -> HttpAnswer:
+    return HttpAnswer(HTTPStatus.OK, "text/plain", [b"he", b"llo ", headers.get("accept", "").encode()])
 
 
-async def large(_headers: Any) -> Answer:
-    return Answer(HTTPStatus.OK, "text/plain", [bytes(LARGE)])
+async def large(_headers: Any) -> HttpAnswer:
+    return HttpAnswer(HTTPStatus.OK, "text/plain", [bytes(LARGE)])
 
 
-async def broken(_headers: Any) -> Answer:
+async def broken(_headers: Any) -> HttpAnswer:
     raise RuntimeError("our own mistake")
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from halfmoon.logs import LINES_A_MINUTE
 from halfmoon.runtime.server.certificates import Certificates
-from halfmoon.runtime.server.opening import HANDSHAKE_S, HANDSHAKES_MAX, STEPS_A_TURN, Opening, Refusals
+from halfmoon.runtime.server.opening import HANDSHAKE_S, HANDSHAKES_MAX, STEPS_A_TURN, Handshakes, Refusals
 from halfmoon.runtime.server.proxy_protocol import Proxies
 from halfmoon.settings.tls import TlsMode, TlsSettings
 from tests.authority import Authority
@@ -90,7 +90,7 @@ def certificates(tmp_path: Path) -> Certificates:
 
 def test_each_handshake_has_its_time_and_one_timer_watches_all(certificates: Certificates) -> None:
     loop = Loop()
-    opening = Opening(loop, certificates)  # type: ignore[arg-type]
+    opening = Handshakes(loop, certificates)  # type: ignore[arg-type]
     first, second, quick = Connection(), Connection(), Connection()
     opening.begin(first)
     loop.go(3)
@@ -109,7 +109,7 @@ def test_each_handshake_has_its_time_and_one_timer_watches_all(certificates: Cer
 
 def test_the_oldest_makes_room_for_one_too_many(certificates: Certificates) -> None:
     loop = Loop()
-    opening = Opening(loop, certificates)  # type: ignore[arg-type]
+    opening = Handshakes(loop, certificates)  # type: ignore[arg-type]
     connections = [Connection() for _ in range(HANDSHAKES_MAX + 1)]
     for connection in connections:
         opening.begin(connection)
@@ -118,7 +118,7 @@ def test_the_oldest_makes_room_for_one_too_many(certificates: Certificates) -> N
 
 def test_who_begins_handshakes_by_the_thousand_cuts_its_own(certificates: Certificates) -> None:
     loop = Loop()
-    opening = Opening(loop, certificates)  # type: ignore[arg-type]
+    opening = Handshakes(loop, certificates)  # type: ignore[arg-type]
     early, patient = Connection("198.51.100.1:1"), Connection("[2001:db8::1]:1")
     opening.begin(early)
     flood: list[Connection] = []
@@ -144,7 +144,7 @@ def test_who_begins_handshakes_by_the_thousand_cuts_its_own(certificates: Certif
 
 def test_who_goes_on_from_a_preamble_to_a_handshake_has_the_whole_time_again(certificates: Certificates) -> None:
     loop = Loop()
-    opening = Opening(loop, certificates, Proxies("10.0.0.0/8"))  # type: ignore[arg-type]
+    opening = Handshakes(loop, certificates, Proxies("10.0.0.0/8"))  # type: ignore[arg-type]
     proxied, other = Connection(), Connection()
     opening.begin(proxied)
     loop.go(1)
@@ -155,12 +155,12 @@ def test_who_goes_on_from_a_preamble_to_a_handshake_has_the_whole_time_again(cer
     assert (proxied.reason, other.reason) == ("", "late")
     assert opening.may_be_proxied("10.1.2.3:4")
     assert not opening.may_be_proxied("192.0.2.1:4")
-    assert not Opening(loop, None).may_be_proxied("10.1.2.3:4")  # type: ignore[arg-type]
+    assert not Handshakes(loop, None).may_be_proxied("10.1.2.3:4")  # type: ignore[arg-type]
 
 
 def test_a_turn_takes_a_share_of_the_handshakes_and_the_others_come_in_order(certificates: Certificates) -> None:
     loop = Loop()
-    opening = Opening(loop, certificates)  # type: ignore[arg-type]
+    opening = Handshakes(loop, certificates)  # type: ignore[arg-type]
     connections = [Connection() for _ in range(3 * STEPS_A_TURN)]
     for connection in connections:
         opening.step(connection, b"hello")
@@ -183,7 +183,7 @@ def test_a_turn_takes_a_share_of_the_handshakes_and_the_others_come_in_order(cer
 
 def test_a_lone_handshake_waits_for_nothing(certificates: Certificates) -> None:
     loop = Loop()
-    opening = Opening(loop, certificates)  # type: ignore[arg-type]
+    opening = Handshakes(loop, certificates)  # type: ignore[arg-type]
     for _ in range(3):
         for _ in range(STEPS_A_TURN):
             connection = Connection()
@@ -194,7 +194,7 @@ def test_a_lone_handshake_waits_for_nothing(certificates: Certificates) -> None:
 
 def test_nothing_is_watched_after_the_close(certificates: Certificates) -> None:
     loop = Loop()
-    opening = Opening(loop, certificates)  # type: ignore[arg-type]
+    opening = Handshakes(loop, certificates)  # type: ignore[arg-type]
     opening.begin(Connection())
     opening.close()
     opening.close()
@@ -202,13 +202,13 @@ def test_nothing_is_watched_after_the_close(certificates: Certificates) -> None:
 
 
 def test_only_enforcing_takes_no_plain_text(certificates: Certificates) -> None:
-    opening = Opening(Loop(), certificates)  # type: ignore[arg-type]
+    opening = Handshakes(Loop(), certificates)  # type: ignore[arg-type]
     assert not opening.takes_plain
     certificates.mode = TlsMode.PERMISSIVE
     assert opening.takes_plain
     assert opening.context is certificates.context
-    assert Opening(Loop(), None).context is None  # type: ignore[arg-type]
-    assert Opening(Loop(), None).takes_plain  # type: ignore[arg-type]
+    assert Handshakes(Loop(), None).context is None  # type: ignore[arg-type]
+    assert Handshakes(Loop(), None).takes_plain  # type: ignore[arg-type]
 
 
 def test_strangers_cannot_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from halfmoon.wire.bodies import GroupTransactions, PendingTransactions, Transaction, TransactionCheck, TransactionStats
+from halfmoon.wire.bodies import GroupTransactions, PendingTransactions, SentCheck, Transaction, TransactionStats
 from halfmoon.wire.json import from_json, to_json
 
 
 def test_a_pending_transaction_is_listed_with_its_checks() -> None:
-    half = Transaction(index=3, msg_id="AC11", group="P", checks=[TransactionCheck(5, "a1", "UNKNOWN")])
+    half = Transaction(index=3, msg_id="AC11", group="P", checks=[SentCheck(5, "a1", "UNKNOWN")])
     text = to_json(PendingTransactions(now_ms=9, pending_count=1, transactions=[half]))
     assert text.startswith(b'{"next":-1,"nowMs":9,"pendingCount":1,"transactions":[{"bornMs":0,"checks":[{"answer":"UNKNOWN",')
     assert b'"commitLogOffset":0' in text

@@ -25,7 +25,7 @@ from halfmoon.logs import RateLimitedLog
 from halfmoon.model import ConsumeType, MessageModel, Subscription
 from halfmoon.wire.bodies import (
     CheckClientBody,
-    Connection,
+    ClientConnection,
     ConsumeFromWhere,
     ConsumerConnection,
     ConsumerData,
@@ -270,8 +270,8 @@ def _language(code: int) -> str:
     return Language(code).name if code in Language._value2member_map_ else "OTHER"
 
 
-def _connection(member: Member) -> Connection:
-    return Connection(
+def _connection(member: Member) -> ClientConnection:
+    return ClientConnection(
         client_id=member.client_id, client_addr=member.peer.remote, language=_language(member.language), version=member.version
     )
 

@@ -25,7 +25,7 @@ from halfmoon.instant import Instant
 from halfmoon.store.records import whole_record
 from halfmoon.store.transactions.index import Half, State, TransactionIndex
 from halfmoon.wire import properties as wire_properties
-from halfmoon.wire.bodies import GroupTransactions, PendingTransactions, Transaction, TransactionCheck, TransactionStats, to_json
+from halfmoon.wire.bodies import GroupTransactions, PendingTransactions, SentCheck, Transaction, TransactionStats, to_json
 from halfmoon.wire.headers.transaction import CheckTransaction, DecideTransaction, GetTransaction, ListPendingTransactions
 from halfmoon.wire.ids import offset_msg_id, parse_offset_msg_id
 
@@ -307,7 +307,7 @@ class Pending:
             index=half.index, commit_log_offset=half.physical_offset, size_bytes=half.size, state=state,
             offset_msg_id=offset_msg_id(self._host, half.physical_offset), stored_ms=half.store_s * 1000, checks_sent=sent,
             checks_left=max(0, settings.transaction_check_max - counted),
-            checks=[TransactionCheck(check.sent_s * 1000, f"{check.producer:06x}", Answer(check.answer).name) for check in history],
+            checks=[SentCheck(check.sent_s * 1000, f"{check.producer:06x}", Answer(check.answer).name) for check in history],
         )  # fmt: skip
         if half.state == State.PREPARED:
             due = transaction.stored_ms + settings.transaction_timeout_ms

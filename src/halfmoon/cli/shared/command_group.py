@@ -185,7 +185,7 @@ def run(arguments: Sequence[str]) -> int:
     except click.ClickException as exc:
         if as_json:
             return report(UsageError(exc.format_message()), as_json=True)
-        exc.show()
+        exc.show(sys.stdout if isinstance(exc, click.exceptions.NoArgsIsHelpError) else None)  # a help page is no error message
         return exc.exit_code
     except click.Abort:
         return report(HalfmoonError("aborted"), as_json=as_json)

@@ -15,7 +15,7 @@ from halfmoon.cli.shared.options import Json, Yes, check_terminal, confirm
 from halfmoon.cli.shared.output import report, show_json
 from halfmoon.cli.store.progress import ProgressLine
 from halfmoon.errors import StoreError
-from halfmoon.programs.configuration import BROKER, Configuration, configuration
+from halfmoon.programs.configuration import BROKER, ServerSettings, configuration
 from halfmoon.programs.repair import Plan, repair_directory
 from halfmoon.programs.verify import Problem, check_store, problems
 
@@ -68,7 +68,7 @@ def fsck(
         raise click.exceptions.Exit(2) from None
 
 
-def _check(directory: Path, settings: Configuration, most: int, *, as_json: bool) -> None:
+def _check(directory: Path, settings: ServerSettings, most: int, *, as_json: bool) -> None:
     """List the problems. Raises click.exceptions.Exit (1) if anything certain is."""
     certain: list[Problem] = []
     unknown: list[Problem] = []
@@ -95,7 +95,7 @@ def _check(directory: Path, settings: Configuration, most: int, *, as_json: bool
         raise click.exceptions.Exit(1)
 
 
-def _repair(directory: Path, into: Path | None, settings: Configuration, *, yes: bool, as_json: bool) -> list[Problem]:
+def _repair(directory: Path, into: Path | None, settings: ServerSettings, *, yes: bool, as_json: bool) -> list[Problem]:
     """Repair a store; return the remaining problems. Raises click.Abort if it is declined."""
     check_store(directory)
 

@@ -200,7 +200,7 @@ class Connections:
             timer.cancel()
 
     def released(self) -> None:
-        """A request is in flight no more: let one go on that waits for that."""
+        """Note that a request is in flight no more, and let one go on that waits for that."""
         while self.permits:
             future = self.permits.popleft()
             if not future.done():
@@ -281,7 +281,7 @@ class Connections:
             connection.send(encode(reply))
 
     def forget(self, connection: _Connection) -> None:
-        """The connection is gone."""
+        """Forget a connection that is gone."""
         if self._connections.get(connection.address) is connection:
             del self._connections[connection.address]
             if self.lost is not None and not self._closed:

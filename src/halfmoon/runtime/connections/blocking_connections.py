@@ -56,9 +56,12 @@ class BlockingConnections:
         tls: OutgoingTls | None = None,
         ahead_bytes: int = AHEAD_BYTES,
     ) -> None:
-        """``reconnected(address)`` is called in a caller's thread when a connection was made to an address that had lost one, or to
-        which none could be made: who listens there may have forgotten us. ``steady`` gives the seconds by which connections age.
-        With ``tls`` all are encrypted. ``ahead_bytes`` are those of `BlockingConnection`."""
+        """Open nothing yet.
+
+        ``reconnected(address)`` is called in a caller's thread when a connection was made to an address that had lost one, or to
+        which none could be made: the server there may have forgotten us. ``steady`` gives the seconds by which connections age.
+        With ``tls`` all are encrypted. ``ahead_bytes`` are those of `BlockingConnection`.
+        """
         self._steady, self._tls, self._ahead_bytes = steady, tls, ahead_bytes
         self._serialization, self._signs = serialization, signs
         self._opaque = count(1)

@@ -1,4 +1,4 @@
-"""What all outgoing connections share: blocking sockets whose waits the system bounds, and errors in the system's own words."""
+"""Parts of all outgoing connections: blocking sockets whose waits the system bounds, and errors in the system's own words."""
 
 from __future__ import annotations
 

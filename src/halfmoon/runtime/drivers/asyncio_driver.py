@@ -15,9 +15,9 @@ from halfmoon.runtime.connections.asyncio_connections import Connections
 from halfmoon.runtime.drivers.background import (
     RESUME_S,
     BackgroundTask,
+    EffectOutcome,
     Handle,
     InThread,
-    Outcome,
     begun_task,
     of_function,
     outcome,
@@ -32,7 +32,7 @@ log = logging.getLogger("halfmoon.runtime")
 
 
 class Time(Protocol):
-    """What tells the time (`halfmoon.runtime.clock.Clock`)."""
+    """Clock of a driver (`halfmoon.runtime.clock.Clock`)."""
 
     def now(self) -> int:
         """Milliseconds since the epoch, never stepping back."""
@@ -171,7 +171,7 @@ class Driver:
     async def _on_loop(self, effect: OnLoop) -> Any:
         return effect.operation
 
-    async def _outcome(self, outcome: Outcome) -> Any:
+    async def _outcome(self, outcome: EffectOutcome) -> Any:
         if outcome.error is not None:
             raise outcome.error
         return outcome.value
@@ -259,5 +259,5 @@ _EFFECTS: dict[type[Any], Callable[[Driver, Any], Any]] = {
     Wait: Driver._wait,
     OnLoop: Driver._on_loop,
     InThread: Driver._finish,
-    Outcome: Driver._outcome,
+    EffectOutcome: Driver._outcome,
 }

@@ -15,15 +15,15 @@ from halfmoon.effects import Call, Gather, Op, Tell
 from halfmoon.errors import ConnectionLost
 
 RESUME_S = 1.0
-"""So much later an operation goes on: whoever cancels all tasks to end the program has time to do so."""
+"""Pause before an interrupted operation goes on: a program that cancels all tasks in order to end has time to do so."""
 
 _CANCELLED = "the task of this request was cancelled from outside its client"
 
 log = logging.getLogger("halfmoon.runtime")
 
 
-class Outcome:
-    """What came of an effect, for an operation that goes on in another task: a value, or an error."""
+class EffectOutcome:
+    """Result of an effect, for an operation that goes on in another task: a value, or an error."""
 
     def __init__(self, value: Any = None, error: BaseException | None = None) -> None:
         self.value, self.error = value, error
@@ -37,8 +37,11 @@ class InThread:
 
 
 class BackgroundTask(asyncio.Task[Any]):
-    """The task of an operation. ``ending``: its cancelling is meant, by its client or because the loop ends; ``interrupted``: it is
-    not. ``resume`` is what an interrupted operation waits for: an effect."""
+    """Task of an operation.
+
+    ``ending``: its cancelling is meant, by its client or because the loop ends; ``interrupted``: it is not. ``resume`` is the
+    effect that an interrupted operation waits for.
+    """
 
     ending = interrupted = False
     resume: Any = None
@@ -60,9 +63,9 @@ class BackgroundTask(asyncio.Task[Any]):
         if self.resume is not None:
             return
         if isinstance(effect, Gather):
-            effect = Outcome([ConnectionLost(_CANCELLED) for _ in effect.operations])
+            effect = EffectOutcome([ConnectionLost(_CANCELLED) for _ in effect.operations])
         elif isinstance(effect, Call | Tell):
-            effect = Outcome(error=ConnectionLost(_CANCELLED, effect.address))
+            effect = EffectOutcome(error=ConnectionLost(_CANCELLED, effect.address))
         self.resume = effect
 
 
@@ -114,7 +117,7 @@ class Handle:
         """Stop the operation where it waits."""
         if self._timer is not None:
             self._timer.cancel()
-            self.task = self._begin(Outcome(error=asyncio.CancelledError()))
+            self.task = self._begin(EffectOutcome(error=asyncio.CancelledError()))
             self.task.ending = True
         else:
             self.task.end()

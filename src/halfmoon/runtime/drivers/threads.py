@@ -66,9 +66,10 @@ class BackgroundLoop:
         *arguments: Any,
         take: Callable[[list[T | None]], None] | None = None,
     ) -> T:
-        """Run the coroutine that ``make`` makes, as `call` does; a result that an interrupt of the caller keeps from it is not
-        dropped, but given to ``take_back`` in the loop's thread. What ``take`` puts into its list, in the caller's thread, is the
-        result without that.
+        """Run the coroutine that ``make`` makes, as `call` does, and drop no result.
+
+        A result that an interrupt of the caller keeps from it is given to ``take_back`` in the loop's thread. What ``take`` puts
+        into its list, in the caller's thread, is the result without that.
 
         Once this has a result nothing in here looks at signals any more, nor does ``return self.hand_over(...)``, so that an
         interrupt comes before, or when the caller has it.
@@ -153,7 +154,7 @@ class _Handover(Generic[T]):
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     def abandon(self) -> None:
-        """The caller is gone without the result. Whatever it ended with: an error concerns nobody any more."""
+        """Cancel the call: its caller is gone without the result, and an error concerns nobody any more."""
         self._abandoned = True
         if self._task is not None:
             self._task.cancel()

@@ -15,7 +15,7 @@ from typing import Any, Protocol, cast
 
 from halfmoon.runtime.server.busy_polling import BusyPolling
 from halfmoon.runtime.server.encryption import Encryption
-from halfmoon.runtime.server.opening import HANDSHAKE_S, Opening
+from halfmoon.runtime.server.opening import HANDSHAKE_S, Handshakes
 from halfmoon.runtime.server.places import Places
 from halfmoon.runtime.server.proxy_protocol import BadPreamble, preamble
 from halfmoon.runtime.tls import HANDSHAKE_BYTE, server_reason
@@ -53,14 +53,14 @@ class Host(Protocol):
     """Interface of the server to its connections (`halfmoon.runtime.server.server.Server`)."""
 
     feed: Feed
-    opening: Opening | None
+    opening: Handshakes | None
     places: Places
     write_max_bytes: int
     turn_is_due: bool
     last_fed: int
     busy_polling: BusyPolling
 
-    def accept(self, connection: Connection) -> int:
+    def accept(self, connection: ServerConnection) -> int:
         """Count a new connection and return its number."""
 
     def introduce(self, peer: int, remote: str) -> None:
@@ -85,7 +85,7 @@ class Host(Protocol):
         """Schedule a turn."""
 
 
-class Connection(asyncio.Protocol):
+class ServerConnection(asyncio.Protocol):
     """Accepted connection; the hot path of reading is `data_received`.
 
     ``_feed`` takes received bytes; for plain text it is the core's own function, at no further cost."""

@@ -40,7 +40,7 @@ _CHUNK_BYTES = 64 * 1024
 _LINE = re.compile(rb"([A-Z]{1,16}) (/[!-~]{0,1023}) HTTP/1\.([01])\r\n")
 
 
-class Answer(NamedTuple):
+class HttpAnswer(NamedTuple):
     """Answer of a page: the body in chunks, and additional headers."""
 
     status: HTTPStatus
@@ -49,12 +49,12 @@ class Answer(NamedTuple):
     headers: Mapping[str, str] = {}
 
 
-Respond = Callable[[Mapping[str, str]], Awaitable[Answer]]
+Respond = Callable[[Mapping[str, str]], Awaitable[HttpAnswer]]
 """Function that creates an answer from the request's headers, by lower-case name."""
 
 
 class HttpServer:
-    """Server of pages by path. `take` binds the address, `start` listens; a `halfmoon.runtime.server.process.Service`.
+    """Server of pages by path. `take` binds the address, `start` listens; a `halfmoon.runtime.server.process.RunnableServer`.
 
     With a certificate it speaks TLS only. Otherwise requests must name a local host, or one of ``names``. All methods belong to one
     event loop.
@@ -148,7 +148,7 @@ class HttpServer:
             self._log.warning("monitoring: request refused: peer=%s %s %s: %d", remote, method, path, answer.status)
         await _send(writer, answer, without_body=method == "HEAD")
 
-    async def _respond(self, method: str, path: str, fields: bytes, *, is_old: bool) -> Answer:
+    async def _respond(self, method: str, path: str, fields: bytes, *, is_old: bool) -> HttpAnswer:
         """Return the answer to a request. Its body is not read, as no further request follows."""
         try:
             headers = {name.lower(): value for name, value in parse_headers(BytesIO(fields)).items()}
@@ -178,7 +178,7 @@ async def _head(reader: asyncio.StreamReader) -> bytes:
         return b""
 
 
-async def _send(writer: asyncio.StreamWriter, answer: Answer, *, without_body: bool = False) -> None:
+async def _send(writer: asyncio.StreamWriter, answer: HttpAnswer, *, without_body: bool = False) -> None:
     """Write an answer at the reader's pace: for a slow reader, at most one chunk and the transport's buffer are pending."""
     fields = {
         "Date": formatdate(usegmt=True), "Content-Type": answer.content_type, "Content-Length": str(sum(map(len, answer.body))),
@@ -193,5 +193,5 @@ async def _send(writer: asyncio.StreamWriter, answer: Answer, *, without_body: b
             await writer.drain()
 
 
-def _plain(status: HTTPStatus, headers: Mapping[str, str] | None = None) -> Answer:
-    return Answer(status, "text/plain; charset=utf-8", [f"{status.value} {status.phrase}\n".encode()], headers or {})
+def _plain(status: HTTPStatus, headers: Mapping[str, str] | None = None) -> HttpAnswer:
+    return HttpAnswer(status, "text/plain; charset=utf-8", [f"{status.value} {status.phrase}\n".encode()], headers or {})

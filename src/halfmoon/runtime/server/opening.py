@@ -28,8 +28,8 @@ STEPS_A_TURN = 8
 connections."""
 
 
-class Opened(Protocol):
-    """Interface of a connection (`halfmoon.runtime.server.connection.Connection`) from the address ``remote``."""
+class OpeningConnection(Protocol):
+    """Interface of a connection (`halfmoon.runtime.server.connection.ServerConnection`) from the address ``remote``."""
 
     remote: str
 
@@ -46,17 +46,17 @@ class Opened(Protocol):
         """Handle the end of its time."""
 
 
-class Opening:
+class Handshakes:
     """Handshakes and preambles of one event loop, with one timer for all deadlines. ``proxies`` may send preambles."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, certificates: Certificates | None, proxies: Proxies | None = None) -> None:
         self._loop, self._certificates, self._proxies = loop, certificates, proxies
-        self._deadlines: dict[Opened, tuple[float, str]] = {}
+        self._deadlines: dict[OpeningConnection, tuple[float, str]] = {}
         """Connections in order of their start and thus of their deadline, each with the address where it counts."""
-        self._by_place: dict[str, dict[Opened, None]] = {}
+        self._by_place: dict[str, dict[OpeningConnection, None]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._steps = 0
-        self._held: dict[Opened, bytes] = {}
+        self._held: dict[OpeningConnection, bytes] = {}
         """Connections that wait for a further turn, in order, with their received bytes."""
         self.log = Refusals(loop)
 
@@ -74,7 +74,7 @@ class Opening:
         """Return whether a connection from an address may begin with a preamble."""
         return self._proxies is not None and self._proxies.trusts(remote)
 
-    def begin(self, connection: Opened) -> None:
+    def begin(self, connection: OpeningConnection) -> None:
         """Note the start of a handshake or of the wait for a preamble."""
         self._end(connection)
         if len(self._deadlines) >= HANDSHAKES_MAX:
@@ -88,7 +88,7 @@ class Opening:
         if self._timer is None:
             self._timer = self._loop.call_later(HANDSHAKE_S, self._look)
 
-    def step(self, connection: Opened, data: bytes) -> None:
+    def step(self, connection: OpeningConnection, data: bytes) -> None:
         """Let a connection take bytes of its handshake: now, or in a further turn once this turn had its share."""
         if connection in self._held:
             self._held[connection] += data
@@ -98,7 +98,7 @@ class Opening:
             self._held[connection] = data
             connection.hold()
 
-    def _take(self, connection: Opened, data: bytes) -> None:
+    def _take(self, connection: OpeningConnection, data: bytes) -> None:
         if not self._steps:
             self._loop.call_soon(self._next_turn)
         self._steps += 1
@@ -109,12 +109,12 @@ class Opening:
         for connection in list(islice(self._held, STEPS_A_TURN)):
             self._take(connection, self._held.pop(connection))
 
-    def over(self, connection: Opened) -> bool:
+    def over(self, connection: OpeningConnection) -> bool:
         """Note the end of a handshake or of its connection; return whether a handshake was under way."""
         self._held.pop(connection, None)
         return self._end(connection)
 
-    def _end(self, connection: Opened) -> bool:
+    def _end(self, connection: OpeningConnection) -> bool:
         found = self._deadlines.pop(connection, None)
         if found is None:
             return False

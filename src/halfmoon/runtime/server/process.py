@@ -25,7 +25,7 @@ _BLOCK_BYTES = 1024 * 1024
 """Size from which blocks get their own pages."""
 
 
-class Service(Protocol):
+class RunnableServer(Protocol):
     """Interface of a server that is started and stopped, such as `halfmoon.runtime.server.server.Server`."""
 
     connections_max: int
@@ -38,7 +38,7 @@ class Service(Protocol):
 
 
 async def run_until_signal(
-    servers: Sequence[Service], ready: Callable[[list[list[Address]]], None] | None = None, within_ms: int = STOP_MS
+    servers: Sequence[RunnableServer], ready: Callable[[list[list[Address]]], None] | None = None, within_ms: int = STOP_MS
 ) -> None:
     """Start servers in order, call ``ready`` with the bound addresses of each, stop them in reverse at the first SIGTERM or SIGINT.
 
@@ -55,7 +55,7 @@ async def run_until_signal(
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop_asked)
-    started: list[Service] = []
+    started: list[RunnableServer] = []
     try:
         bound = []
         for server in servers:

@@ -27,9 +27,9 @@ from halfmoon.runtime.server.acceptor import Acceptor
 from halfmoon.runtime.server.addresses import bound_socket
 from halfmoon.runtime.server.busy_polling import BUSY_POLL_US, BusyPolling
 from halfmoon.runtime.server.certificates import RELOAD_S, Certificates
-from halfmoon.runtime.server.connection import Connection, Feed
+from halfmoon.runtime.server.connection import Feed, ServerConnection
 from halfmoon.runtime.server.null_core import NullCore
-from halfmoon.runtime.server.opening import Opening
+from halfmoon.runtime.server.opening import Handshakes
 from halfmoon.runtime.server.places import PER_ADDRESS_MAX, Places
 from halfmoon.runtime.server.process import STOP_MS, Address
 from halfmoon.runtime.server.proxy_protocol import Proxies
@@ -64,7 +64,7 @@ WORK_THREADS = 4
 
 
 class OperationDriver(Protocol):
-    """What drives operations on this event loop: `halfmoon.runtime.drivers.asyncio_driver.Driver`."""
+    """Driver of operations on this event loop: `halfmoon.runtime.drivers.asyncio_driver.Driver`."""
 
     def spawn(self, operation: Any, name: str = "") -> Any:
         """Start an operation that goes on by itself."""
@@ -99,7 +99,7 @@ class Server:
         proxies: Proxies | None = None,
     ) -> None:
         self.busy_poll_us, self.certificates, self.proxies = busy_poll_us, certificates, proxies
-        self.opening: Opening | None = None
+        self.opening: Handshakes | None = None
         self.core, self.listeners, self.clock, self.driver = core, list(listeners), clock, driver
         self.connections_max, self.write_max_bytes = connections_max, write_max_bytes
         self._connections_per_address_max = connections_per_address_max
@@ -111,7 +111,7 @@ class Server:
         """Where how long turns take is counted; None: nobody asks."""
         self._sockets: list[socket.socket] = []
         self._acceptor: Acceptor | None = None
-        self._connections: dict[int, Connection] = {}
+        self._connections: dict[int, ServerConnection] = {}
         self._numbers = count(1)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pool: ThreadPoolExecutor | None = None
@@ -162,7 +162,7 @@ class Server:
         self._pool = ThreadPoolExecutor(WORK_THREADS, thread_name_prefix="halfmoon-work")
         certificates = self.certificates if self.certificates and self.certificates.context else None
         if certificates is not None or self.proxies is not None:
-            self.opening = Opening(self._loop, certificates, self.proxies)
+            self.opening = Handshakes(self._loop, certificates, self.proxies)
         if certificates is not None:
             self._watching = self._loop.create_task(self._watch_certificates(certificates))
         for sock in self._sockets:
@@ -401,14 +401,14 @@ class Server:
         """How many connections are open."""
         return len(self._connections)
 
-    def _admitted(self, remote: str) -> Connection | None:
+    def _admitted(self, remote: str) -> ServerConnection | None:
         """Return what reads a connection from an address; None: it has too many. A proxy's count as those for whom it connects."""
         may_be_proxied = self.opening is not None and self.opening.may_be_proxied(remote)
         if may_be_proxied or self.places.take(remote):
-            return Connection(self, remote, is_counted=not may_be_proxied)
+            return ServerConnection(self, remote, is_counted=not may_be_proxied)
         return None
 
-    def accept(self, connection: Connection) -> int:
+    def accept(self, connection: ServerConnection) -> int:
         """Count a new connection and return its number."""
         peer = next(self._numbers)  # never used twice: an effect for one that is gone must reach nobody
         self._connections[peer] = connection
@@ -428,11 +428,11 @@ class Server:
         self.core.slow(peer, is_slow=is_slow)
 
     def unanswered(self, peer: int) -> bool:
-        """Whether the core has requests of a connection that it did not answer yet."""
+        """Return whether the core has requests of a connection that it did not answer yet."""
         return self.core.unanswered(peer)
 
     def drop(self, peer: int, *, is_known: bool) -> None:
-        """A connection is gone, of which the core may have been told."""
+        """Forget a connection that is gone, and tell the core if it knows it."""
         if self._connections.pop(peer, None) is not None and is_known and not self._has_ended:
             self.core.lost(peer, self.clock.instant())
             self.wake()

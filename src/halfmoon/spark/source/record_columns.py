@@ -61,8 +61,10 @@ class Spans(NamedTuple):
 
 
 class Records(NamedTuple):
-    """Records of one buffer. ``hosts`` has, by index, both hosts of each record with an IPv6 one (8 or 20 bytes); what stands
-    behind the hosts in its head was put right, the hosts in the head mean nothing there.
+    """Records of one buffer.
+
+    ``hosts`` has, by index, both hosts of each record with an IPv6 one (8 or 20 bytes); what stands behind the hosts in its head
+    was put right, the hosts in the head mean nothing there.
     """
 
     at: Ints
@@ -231,7 +233,7 @@ class Pairs:
     """
 
     def __init__(self, data: Bytes, offsets: Ints) -> None:
-        """``data``: the bytes; ``offsets``: where those of each record begin, and the end of the last one's."""
+        """Find the pairs. ``offsets``: where the bytes of each record begin in ``data``, and the end of the last record's."""
         self.offsets = offsets
         self.data = np.concatenate((data[: offsets[-1]], np.zeros(_PADDING, np.uint8)))
         stops = offsets[1:]

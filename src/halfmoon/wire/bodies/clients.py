@@ -151,7 +151,7 @@ class LockBatchReply(Body):
     lock_ok_mq_set: list[MessageQueue] = msgspec.field(default_factory=list, name="lockOKMQSet")
 
 
-class Connection(Body):
+class ClientConnection(Body):
     """Connection of a client. ``language`` is a name of `halfmoon.wire.codes.Language`."""
 
     client_id: str = ""
@@ -163,7 +163,7 @@ class Connection(Body):
 class ConsumerConnection(Body):
     """Connected consumers of a group and their settings: reply of 203."""
 
-    connection_set: list[Connection] = []
+    connection_set: list[ClientConnection] = []
     subscription_table: dict[str, SubscriptionData] = {}
     consume_type: ConsumeType | None = None
     message_model: MessageModel | None = None
@@ -173,7 +173,7 @@ class ConsumerConnection(Body):
 class ProducerConnection(Body):
     """Connected producers of a group: reply of 204."""
 
-    connection_set: list[Connection] = []
+    connection_set: list[ClientConnection] = []
 
 
 class ProducerInfo(Body):

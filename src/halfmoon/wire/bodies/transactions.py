@@ -11,7 +11,7 @@ from halfmoon.wire.json import Body
 from halfmoon.wire.table import I32, I64
 
 
-class TransactionCheck(Body):
+class SentCheck(Body):
     """Check of a half message: time, recipient (a hash of the client id), and answer.
 
     Answers are NONE, UNKNOWN, COMMIT, ROLLBACK, OPEN and NOT_MINE. ``client``: id and address of the producer, if one
@@ -45,7 +45,7 @@ class Transaction(Body):
     next_check_ms: I64 = 0
     producers: I32 = 0
     """Number of live producers of the group."""
-    checks: list[TransactionCheck] = []
+    checks: list[SentCheck] = []
     """The last 15, the oldest first."""
 
 

@@ -14,8 +14,8 @@ from halfmoon.model import MessageQueue
 from halfmoon.results import ClientList, ConnectedClient
 from halfmoon.wire.bodies import (
     BrokerData,
+    ClientConnection,
     ClusterInfo,
-    Connection,
     ConsumerConnection,
     ConsumeStats,
     KVTable,
@@ -144,7 +144,7 @@ def test_the_lag_is_what_the_brokers_have_beyond_the_group():
 def test_connections_of_all_brokers_come_as_one_list_without_repeats():
     script = Scripted()
     core = admin(script)
-    lists = [[Connection("c1"), Connection("c2")], [Connection("c2"), Connection("c3")]]
+    lists = [[ClientConnection("c1"), ClientConnection("c2")], [ClientConnection("c2"), ClientConnection("c3")]]
     script.on(GetConsumerConnectionList, *[Reply(body=to_json(ConsumerConnection(one))) for one in lists])
 
     assert [one.client_id for one in script.run(core.consumer_connections("C")).connection_set] == ["c1", "c2", "c3"]
@@ -164,7 +164,7 @@ def test_clients_are_those_of_all_brokers_each_once_a_group():
     script.on(GetAllProducerInfo, producers(**{"ns%P": "c1"}), producers(**{"ns%P": "c1 c2"}))
     table = SubscriptionGroupTable(subscription_group_table={name: SubscriptionGroupConfig(name) for name in ("ns%C", "ns%D")})
     script.on(GetAllSubscriptiongroupConfig, Reply(body=to_json(table)))
-    online = Reply(body=to_json(ConsumerConnection([Connection("c3", "/1.2.3.4:6", "GO", 409)])))
+    online = Reply(body=to_json(ConsumerConnection([ClientConnection("c3", "/1.2.3.4:6", "GO", 409)])))
     script.on(
         GetConsumerConnectionList,
         lambda seen: online if seen.request.consumer_group == "ns%C" and seen.address < "c" else Reply(206),
@@ -184,7 +184,7 @@ def test_clients_are_those_of_all_brokers_each_once_a_group():
 def test_the_clients_of_a_group_are_asked_for_by_its_name():
     script = Scripted()
     core = admin(script)
-    connection = Reply(body=to_json(ProducerConnection([Connection("c1", "1.2.3.4:5", "JAVA", 407)])))
+    connection = Reply(body=to_json(ProducerConnection([ClientConnection("c1", "1.2.3.4:5", "JAVA", 407)])))
     script.on(GetProducerConnectionList, Reply(1, remark="the producer group[G] not exist"), connection)
     script.on(GetConsumerConnectionList, Reply(206))
 

@@ -20,7 +20,7 @@ from halfmoon.client.core.admin.transactions import (
 )
 from halfmoon.errors import BrokerError, QueryNotFound, RequestNotSupported, UsageError
 from halfmoon.wire.bodies import (
-    Connection,
+    ClientConnection,
     ProducerConnection,
     to_json,
 )
@@ -130,7 +130,7 @@ class Apache:
         script.on(GetMaxOffset, lambda seen: Reply(0, OffsetReply(offset=len(self._queue(seen)))))
         script.on(SearchOffsetByTimestamp, Reply(0, OffsetReply(offset=0)))
         script.on(GetBrokerConfig, Reply(body=b"transactionCheckMax=5\n"))
-        script.on(GetProducerConnectionList, Reply(body=to_json(ProducerConnection([Connection(client_id="one")]))))
+        script.on(GetProducerConnectionList, Reply(body=to_json(ProducerConnection([ClientConnection(client_id="one")]))))
         script.on(EndTransaction, Reply())
 
     def half(self, unique: str, checks: int = 0, **more: str) -> None:

@@ -11,7 +11,7 @@ from halfmoon.errors import GroupNotFound, OffsetIllegal, TopicNotFound, UsageEr
 from halfmoon.model import MessageQueue
 from halfmoon.results import OffsetMove
 from halfmoon.wire.bodies import (
-    Connection,
+    ClientConnection,
     ConsumeDirectlyResult,
     ConsumerConnection,
     ConsumerStatus,
@@ -42,7 +42,7 @@ from tests.client.scripted import START_MS, Reply, Scripted, route, routes
 
 ONE, TWO = (MessageQueue("orders", "broker-a", queue_id) for queue_id in (0, 1))
 ENDS = {ONE: TopicOffset(2, 9), TWO: TopicOffset(0, 4)}
-ASLEEP, ONLINE = Reply(206), Reply(body=to_json(ConsumerConnection([Connection("c1"), Connection("c2")])))
+ASLEEP, ONLINE = Reply(206), Reply(body=to_json(ConsumerConnection([ClientConnection("c1"), ClientConnection("c2")])))
 
 
 def scripted(*, ours=True, online=False, server_side="false"):

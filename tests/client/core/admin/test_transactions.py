@@ -22,8 +22,8 @@ from halfmoon.errors import BrokerError, ConnectFailed, QueryNotFound, UsageErro
 from halfmoon.wire.bodies import (
     GroupTransactions,
     PendingTransactions,
+    SentCheck,
     Transaction,
-    TransactionCheck,
     TransactionStats,
     to_json,
 )
@@ -181,7 +181,7 @@ def test_a_damaged_cursor_is_refused_in_words(cursor):
 def test_one_transaction_is_found_at_whichever_broker_has_it():
     script = Scripted()
     core = admin(script)
-    found = Reply(body=to_json(one(7, 10, checks=[TransactionCheck(5, "aa", "UNKNOWN")])))
+    found = Reply(body=to_json(one(7, 10, checks=[SentCheck(5, "aa", "UNKNOWN")])))
     script.on(GetTransaction, by_broker(a=Reply(22, remark="no half message"), b=found))
 
     got = script.run(transaction(core, "ID7"))

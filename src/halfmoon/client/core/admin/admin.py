@@ -31,8 +31,8 @@ from halfmoon.limits import REASON_LENGTH_MAX
 from halfmoon.model import MessageQueue
 from halfmoon.results import ClientList, ConnectedClient
 from halfmoon.wire.bodies import (
+    ClientConnection,
     ClusterInfo,
-    Connection,
     ConsumerConnection,
     ConsumerRunningInfo,
     ConsumeStats,
@@ -97,7 +97,7 @@ GROUPS_AT_ONCE = 64
 """Groups that one broker is asked for side by side."""
 
 
-_Clients = tuple[str, dict[str, list[Connection]] | None, dict[str, list[Connection]]]
+_Clients = tuple[str, dict[str, list[ClientConnection]] | None, dict[str, list[ClientConnection]]]
 
 
 def answers_of(outcomes: Iterable[tuple[str, T | Exception]], failing: list[str] | None) -> list[T]:
@@ -308,7 +308,7 @@ class AdminCore:
         producers = yield from self._producers_at(address, group)
         return address, producers, (yield from self._consumers_at(address, group))
 
-    def _producers_at(self, address: str, group: str | None) -> Op[dict[str, list[Connection]] | None]:
+    def _producers_at(self, address: str, group: str | None) -> Op[dict[str, list[ClientConnection]] | None]:
         """Return the producers of a group, or of all groups, at a broker; None: it lists those of one group only."""
         try:
             if group is not None:
@@ -320,11 +320,11 @@ class AdminCore:
         except (RequestNotSupported, RequestTimeout):
             return None
         return {
-            name: [Connection(one.client_id, one.remote_ip, one.language, one.version) for one in some]
+            name: [ClientConnection(one.client_id, one.remote_ip, one.language, one.version) for one in some]
             for name, some in from_json(ProducerTable, reply.body).data.items()
         }
 
-    def _consumers_at(self, address: str, group: str | None) -> Op[dict[str, list[Connection]]]:
+    def _consumers_at(self, address: str, group: str | None) -> Op[dict[str, list[ClientConnection]]]:
         """Return the consumers of a group, or of all groups, at a broker; groups are asked for side by side, some at a time."""
         names = [] if group is None else [self.wire(group)]
         if group is None:

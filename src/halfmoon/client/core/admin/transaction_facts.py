@@ -7,7 +7,7 @@ A Halfmoon broker knows all of it. Of any other the half queue is read instead, 
 
 from __future__ import annotations
 
-from halfmoon.wire.bodies.transactions import Transaction, TransactionCheck, TransactionStats
+from halfmoon.wire.bodies.transactions import SentCheck, Transaction, TransactionStats
 from halfmoon.wire.json import Body
 from halfmoon.wire.table import I32, I64
 
@@ -34,7 +34,7 @@ class TransactionAt(Transaction):
 
     @property
     def last_answer(self) -> str:
-        """The answer to the last check, as in `TransactionCheck`; empty before the first, or when it is not known."""
+        """The answer to the last check, as in `SentCheck`; empty before the first, or when it is not known."""
         return self.checks[-1].answer if self.checks else ""
 
 
@@ -70,7 +70,7 @@ class ExpiredTransaction(Body):
     expired_ms: I64 = 0
     reason: str = ""
     checks_sent: I32 = 0
-    checks: list[TransactionCheck] = []
+    checks: list[SentCheck] = []
     resumed: bool = False
     committed: bool = False
     broker: str = ""

@@ -45,7 +45,7 @@ from halfmoon.client.core.names import unwrap, wrap
 from halfmoon.effects import Op, gather, now
 from halfmoon.errors import BrokerError, QueryNotFound, RequestNotSupported, RequestTimeout, UsageError
 from halfmoon.model import LocalTransactionState, StoredMessage
-from halfmoon.wire.bodies import GroupTransactions, PendingTransactions, TransactionCheck, from_json
+from halfmoon.wire.bodies import GroupTransactions, PendingTransactions, SentCheck, from_json
 from halfmoon.wire.headers.transaction import (
     CheckTransaction,
     DecideTransaction,
@@ -379,11 +379,11 @@ def _expired_one(admin: AdminCore, broker: Master, copy: StoredMessage) -> Op[Ex
     )  # fmt: skip
 
 
-def history_of(text: str) -> list[TransactionCheck]:
+def history_of(text: str) -> list[SentCheck]:
     """Return the checks that a copy remembers, ``seconds:answer:producer`` each; what is not of this form is left out."""
     checks = [fields.split(":") for fields in text.split()]
     return [
-        TransactionCheck(int(fields[0]) * 1000, fields[2], fields[1])
+        SentCheck(int(fields[0]) * 1000, fields[2], fields[1])
         for fields in checks
         if len(fields) == 3 and fields[0].isdigit() and len(fields[0]) < 12
     ]
