@@ -119,8 +119,8 @@ def test_what_waits_shorter_is_given_up_first_whatever_was_asked_before(talk):
     assert talk.answer(long, peer=9).code == 207
 
 
-def test_more_members_than_may_be_under_way_are_not_asked(talk, monkeypatch):
-    monkeypatch.setattr(relay_module, "IN_PROGRESS_MAX", 2)
+def test_more_members_than_may_be_under_way_are_not_asked(talk):
+    talk.broker.relay.in_progress_max = 2
     for peer in (1, 2, 3):
         talk.consume(T, peer=peer)
 

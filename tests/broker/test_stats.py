@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from halfmoon.broker.stats import PutTimes, Stats
 from halfmoon.instant import instant
 
@@ -35,9 +33,9 @@ def test_a_forgotten_topic_begins_anew_and_the_brokers_sum_goes_on():
     assert stats.total("BROKER_PUT_NUMS") == 9
 
 
-def test_topics_beyond_the_bound_of_counters_are_not_counted(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("halfmoon.broker.stats.ITEMS_MAX", 4)
+def test_topics_beyond_the_bound_of_counters_are_not_counted():
     stats = Stats("cluster", instant(NOW))
+    stats.items_max = 4
     for _ in range(3):
         for topic in ("a", "b", "c"):
             stats.moved(topic, None, 1, 10)
@@ -46,10 +44,9 @@ def test_topics_beyond_the_bound_of_counters_are_not_counted(monkeypatch: pytest
     assert stats.total("BROKER_PUT_NUMS") == 9
 
 
-def test_what_is_kept_of_how_long_reads_took_is_bounded(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("halfmoon.broker.stats.LATENCIES_MAX", 3)
-    monkeypatch.setattr("halfmoon.broker.stats.READS_TIMED_MAX", 5)
+def test_what_is_kept_of_how_long_reads_took_is_bounded():
     stats = Stats("C", instant(0))
+    stats.latencies_max, stats.reads_timed_max = 3, 5
     for number in range(9):
         stats.read(number, "t", "g")
     stats.turned(4)

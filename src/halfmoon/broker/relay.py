@@ -61,6 +61,9 @@ class _InProgress(msgspec.Struct, eq=False):
 class Relay(Service):
     """The service that answers 223, 307 and 309."""
 
+    bytes_max = BYTES_MAX
+    in_progress_max = IN_PROGRESS_MAX
+
     def __init__(self, context: Context) -> None:
         self._clients, self._peers, self._answer = context.clients, context.peers, context.pending_replies.reply_now
         self._record, self._broker_name = context.store.record, context.settings.name
@@ -163,9 +166,9 @@ class Relay(Service):
     # ------------------------------------------------------------ in progress
 
     def _check_room(self, count: int, size_bytes: int = 0) -> None:
-        if len(self._in_progress) + count > IN_PROGRESS_MAX:
-            raise SystemBusy(f"{IN_PROGRESS_MAX} requests to clients are in progress")
-        if self._bytes + size_bytes > BYTES_MAX:
+        if len(self._in_progress) + count > self.in_progress_max:
+            raise SystemBusy(f"{self.in_progress_max} requests to clients are in progress")
+        if self._bytes + size_bytes > self.bytes_max:
             raise SystemBusy(f"requests to clients are in progress that have {self._bytes} bytes")
 
     def _ask(

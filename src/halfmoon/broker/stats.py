@@ -134,6 +134,10 @@ class Flow(NamedTuple):
 class Stats(Service):
     """All counters of one broker, by name and key. Names are the original's: TOPIC_PUT_NUMS, GROUP_GET_SIZE and so on."""
 
+    items_max = ITEMS_MAX
+    latencies_max = LATENCIES_MAX
+    reads_timed_max = READS_TIMED_MAX
+
     def __init__(self, cluster: str, now: Instant) -> None:
         self._cluster = cluster
         self._items: dict[tuple[str, str], Item] = {}
@@ -169,7 +173,7 @@ class Stats(Service):
 
     def read(self, queue_id: int, topic: str, group: str) -> None:
         """Messages of a queue are read for a group in this turn; `turned` will say how long it took."""
-        if len(self._reads) < READS_TIMED_MAX:
+        if len(self._reads) < self.reads_timed_max:
             self._reads.append((queue_id, topic, group))
 
     def _first(self, topic: str, group: str | None, amounts: tuple[int, int, int]) -> None:
@@ -187,7 +191,7 @@ class Stats(Service):
         """Add to a counter, made on its first use."""
         item = self._items.get((name, key))
         if item is None:
-            if len(self._items) >= ITEMS_MAX:
+            if len(self._items) >= self.items_max:
                 return
             item = self._items[name, key] = Item()
         item.total += amount
@@ -261,7 +265,7 @@ class Stats(Service):
         """Count the reads of a turn, of each queue from the first on that took a millisecond: there are too many queues."""
         for read in self._reads:
             item = self._latencies.get(read)
-            if item is None and took_ms and len(self._latencies) < LATENCIES_MAX and len(self._items) < ITEMS_MAX:
+            if item is None and took_ms and len(self._latencies) < self.latencies_max and len(self._items) < self.items_max:
                 item = self._items.setdefault(("GROUP_GET_LATENCY", "@".join(map(str, read))), Item())
                 self._latencies[read] = item
             if item is not None:

@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from halfmoon.broker.access import files
-from halfmoon.broker.access.files import RuleFiles
+from halfmoon.broker.access.accounts import FILE_BYTES_MAX
+from halfmoon.broker.access.files import FILES_MAX, RuleFiles
 from halfmoon.errors import BrokerError, SettingError
 from halfmoon.runtime.files.disk import RealDisk
 from halfmoon.runtime.files.permissions import PERMISSIONS
@@ -134,16 +134,16 @@ def test_a_change_that_makes_no_sense_is_not_written(rule_files, tmp_path):
     assert (tmp_path / "conf" / "plain_acl.yml").read_text() == RULES
 
 
-def test_a_file_that_is_too_long_is_not_read(rule_files, monkeypatch):
-    monkeypatch.setattr(files, "FILE_BYTES_MAX", 10)
-    with pytest.raises(SettingError, match="longer than 10 bytes"):
+def test_a_file_that_is_too_long_is_not_read(rule_files, tmp_path):
+    write(tmp_path, "#" * FILE_BYTES_MAX + "\n" + "accounts: []\n")
+    with pytest.raises(SettingError, match=f"longer than {FILE_BYTES_MAX} bytes"):
         rule_files.load()
 
 
-def test_too_many_files_are_refused_by_name_and_not_left_out(rule_files, tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "FILES_MAX", 2)
-    for name in "abc":
-        assert rule_files.load().accounts
-        write(tmp_path, "accounts: []\n", f"acl/{name}.yml")
-    with pytest.raises(SettingError, match=r"conf/acl/c\.yml: more than 2 files of accounts"):
+def test_too_many_files_are_refused_by_name_and_not_left_out(rule_files, tmp_path):
+    for number in range(FILES_MAX + 1):
+        write(tmp_path, "accounts: []\n", f"acl/{number:03}.yml")
+        if number in (0, FILES_MAX - 1):
+            assert rule_files.load().accounts
+    with pytest.raises(SettingError, match=rf"conf/acl/{FILES_MAX:03}\.yml: more than {FILES_MAX} files of accounts"):
         rule_files.load()

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from halfmoon.broker.access import access
 from halfmoon.columns.signing import Signer
 from halfmoon.errors import ACCESS_REFUSED
-from halfmoon.hot import NATIVE
 from halfmoon.wire.codes import JSON, ROCKETMQ
 from halfmoon.wire.command import encode, request_command
 from halfmoon.wire.headers.transaction import EndTransaction
@@ -27,22 +25,6 @@ def talk(tmp_path):
     for topic, who in (("topicC", ADMIN), ("topicB", USER)) * 2:  # the first one creates the topic, the second opens its queue
         assert talk.ask(send_header(topic), b"first", who=who).code == 0
     return talk
-
-
-@pytest.fixture
-def general(talk, monkeypatch):
-    """Codes of the requests that came to the general path."""
-    codes = []
-    if NATIVE is None:
-        pytest.skip("in Python all requests take the general path")
-    handle = talk.broker._handle_frame
-
-    def noted(peer, data, frame, now, **how):
-        codes.append(data[frame[1] : frame[1] + 12])
-        handle(peer, data, frame, now, **how)
-
-    monkeypatch.setattr(talk.broker, "_handle_frame", noted)
-    return codes
 
 
 def frame(header, body=b"x", who=USER, serialization=JSON, opaque=0):
@@ -206,11 +188,13 @@ def test_a_global_white_address_reads_at_once_without_an_account(talk, general):
     assert stored(talk).count(b"white") == 2
 
 
-def test_what_is_remembered_as_allowed_is_bounded_and_is_checked_again_once_it_is_forgotten(talk, general, monkeypatch):
-    monkeypatch.setattr(access, "ALLOWED_MAX", 4)
+def test_what_is_remembered_as_allowed_is_bounded_and_is_checked_again_once_it_is_forgotten(talk, general):
+    talk.broker.access.allowed_max = 4
     for number in range(9):
         assert talk.ask(send_header(f"topic{number}"), who=ADMIN).code == 0
-        assert len(talk.broker.access._allowed) <= 4
+    general.clear()
+    assert talk.ask(send_header("topic0"), who=ADMIN).code == 0
+    assert len(general) == 1, "it was forgotten"
     general.clear()
     for number in range(4):
         talk.feed(1, frame(send_header("topicB"), b"again", opaque=number + 500))

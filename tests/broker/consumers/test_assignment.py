@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from halfmoon.broker.consumers import assignment
 from halfmoon.broker.consumers.assignment import ROUTE_MS
 from halfmoon.errors import ConnectionLost
 from halfmoon.model import MessageModel
@@ -179,10 +178,9 @@ def test_a_topic_that_nobody_knows_or_may_read_is_asked_for_again(make_talk, rep
     assert len(names.operations) == (0 if isinstance(replies[0], TopicRouteData) else 1)
 
 
-def test_no_more_requests_wait_and_no_more_routes_are_kept_than_the_bounds(make_talk, monkeypatch):
-    monkeypatch.setattr(assignment, "WAITING_MAX", 1)
-    monkeypatch.setattr(assignment, "ROUTES_MAX", 1)
+def test_no_more_requests_wait_and_no_more_routes_are_kept_than_the_bounds(make_talk):
     names = Names(make_talk)
+    names.talk.broker.assignment.waiting_max = names.talk.broker.assignment.routes_max = 1
 
     names.ask()
     assert names.talk.answer(names.ask(topic="other")).code == 2
@@ -249,8 +247,8 @@ def test_the_group_is_created_where_the_broker_creates_groups(make_talk):
     assert (refused.code, refused.remark) == (26, "subscription group does not exist")
 
 
-def test_no_more_modes_are_kept_than_the_bound(group, monkeypatch):
-    monkeypatch.setattr(assignment, "MODES_MAX", 1)
+def test_no_more_modes_are_kept_than_the_bound(group):
+    group.broker.assignment.modes_max = 1
 
     assert [set_mode(group).code, set_mode(group, group="H").code, set_mode(group).code] == [0, 2, 0]
 

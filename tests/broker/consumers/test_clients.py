@@ -2,8 +2,7 @@
 
 import pytest
 
-from halfmoon.broker.consumers import clients as module
-from halfmoon.broker.consumers.clients import Clients, Member
+from halfmoon.broker.consumers.clients import GROUPS_OF_PEER_MAX, SUBSCRIPTION_BYTES_MAX, Clients, Member
 from halfmoon.errors import SystemBusy
 from halfmoon.model import ConsumeType, MessageModel, subscription
 from halfmoon.wire.bodies import ConsumeFromWhere
@@ -89,33 +88,31 @@ def test_each_client_id_is_listed_once_and_sorted():
     assert clients.group("G").client_ids() == ["a", "b"]
 
 
-def test_a_connection_in_too_many_groups_is_not_taken_into_more(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(module, "GROUPS_OF_PEER_MAX", 2)
+def test_a_connection_in_too_many_groups_is_not_taken_into_more():
     clients = Clients()
     who = member()
 
-    assert clients.producer("P1", who)
-    assert clients.producer("P2", who)
-    assert not clients.producer("P3", who)
+    assert all(clients.producer(f"P{number}", who) for number in range(GROUPS_OF_PEER_MAX))
+    assert not clients.producer("one more", who)
     assert clients.producer("P1", who)
 
 
-def test_who_is_not_taken_in_leaves_no_group_behind(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(module, "GROUPS_OF_PEER_MAX", 1)
+def test_who_is_not_taken_in_leaves_no_group_behind():
     clients = Clients()
-    join(clients, member(), subscription("T"), group="G1")
+    names = [f"G{number}" for number in range(GROUPS_OF_PEER_MAX)]
+    for name in names:
+        join(clients, member(), subscription("T"), group=name)
 
     assert not clients.producer("P", member())
     with pytest.raises(SystemBusy):
-        join(clients, member(), subscription("T"), group="G2")
+        join(clients, member(), subscription("T"), group="G")
 
-    assert (list(clients.consumers), list(clients.producers)) == (["G1"], [])
+    assert (list(clients.consumers), list(clients.producers)) == (names, [])
 
 
-def test_all_subscriptions_together_are_bounded_and_those_who_leave_make_room(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(module, "SUBSCRIPTION_BYTES_MAX", 4_000)
+def test_all_subscriptions_together_are_bounded_and_those_who_leave_make_room():
     clients = Clients()
-    long = subscription("T", "x" * 1_000)
+    long = subscription("T", "x" * (SUBSCRIPTION_BYTES_MAX // 4))
     for _ in range(3):
         join(clients, member(1), long, group="G1")  # the same again takes no more room
 

@@ -2,7 +2,6 @@
 
 import pytest
 
-from halfmoon.broker.consumers import groups as groups_module
 from halfmoon.errors import BrokerError, GroupNotFound, SystemBusy
 from halfmoon.wire.bodies import GroupForbidden, SubscriptionGroupConfig, from_json
 from halfmoon.wire.headers.group import DeleteSubscriptiongroup, UpdateAndGetGroupForbidden
@@ -100,8 +99,8 @@ def test_with_its_group_it_is_forgotten_what_the_group_may_not_read(talk):
     assert talk.pull("orders").code == 0
 
 
-def test_bad_names_and_more_than_the_bound_are_not_kept(talk, monkeypatch):
-    monkeypatch.setattr(groups_module, "FORBIDDEN_MAX", 1)
+def test_bad_names_and_more_than_the_bound_are_not_kept(talk):
+    talk.broker.groups.forbidden_max = 1
 
     assert forbid(talk, False, group="a b") == 1
     assert forbid(talk, False, topic="a/b") == 1

@@ -158,8 +158,8 @@ def test_what_is_no_request_for_locks_is_refused(talk):
     assert talk.ask(LockBatchMq(), b'{"clientId":"%s","consumerGroup":"G"}' % (b"a" * 1025)).code == 1
 
 
-def test_there_are_no_more_locks_than_the_bound(talk, monkeypatch):
-    monkeypatch.setattr(locks_module, "LOCKS_MAX", 2)
+def test_there_are_no_more_locks_than_the_bound(talk):
+    talk.broker.locks.locks_max = 2
     assert lock(talk, "a", queue(0), queue(1), queue(2)) == [0, 1]
     assert lock(talk, "a", queue(0), queue(1)) == [0, 1]
 

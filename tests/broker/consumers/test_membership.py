@@ -1,6 +1,5 @@
 """Heartbeats: groups and retry topics made, members told of changes at once, and who may ask."""
 
-from halfmoon.broker.consumers import membership
 from halfmoon.effects import Write
 from halfmoon.instant import LONG_AGO
 from halfmoon.model import subscription
@@ -77,8 +76,8 @@ def writes(talk):
     return [effect.peer for effect in talk.broker.effects() if isinstance(effect, Write)]
 
 
-def test_many_members_are_told_over_several_turns_and_who_waits_is_told_of_several_changes_at_once(talk, monkeypatch):
-    monkeypatch.setattr(membership, "NOTICES_A_TURN", 4)
+def test_many_members_are_told_over_several_turns_and_who_waits_is_told_of_several_changes_at_once(talk):
+    talk.broker.membership.notices_a_turn = 4
     for peer in range(1, 13):
         talk.consume("T", peer=peer)
 

@@ -2,7 +2,6 @@
 
 import pytest
 
-from halfmoon.broker.consumers import offsets as module
 from halfmoon.errors import SystemBusy
 
 
@@ -35,9 +34,9 @@ def test_after_lost_writes_progress_ends_at_the_end_of_its_queue(talk):
     assert offsets.get("G", "rmq_sys_X", 0) == 9
 
 
-def test_at_the_bound_a_new_entry_is_refused_and_a_known_one_changes(talk, monkeypatch):
-    monkeypatch.setattr(module, "ENTRIES_MAX", 1)
+def test_at_the_bound_a_new_entry_is_refused_and_a_known_one_changes(talk):
     offsets = talk.broker.offsets
+    offsets.entries_max = 1
     offsets.put("G", "T", 0, 1)
     with pytest.raises(SystemBusy):
         offsets.put("G", "T", 1, 1)

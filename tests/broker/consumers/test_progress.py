@@ -242,8 +242,8 @@ def test_while_a_group_is_online_the_lag_of_topics_it_does_not_subscribe_to_is_l
     assert from_json(ConsumeStats, talk.ask(header).body).offset_table
 
 
-def test_progress_is_bounded_and_a_deleted_topic_makes_room(talk, monkeypatch):
-    monkeypatch.setattr(offsets_module, "ENTRIES_MAX", 2)
+def test_progress_is_bounded_and_a_deleted_topic_makes_room(talk):
+    talk.broker.offsets.entries_max = 2
     made(talk)
 
     assert [update(talk, 1, group=group).code for group in ("G1", "G2", "G3", "G1")] == [0, 0, 2, 0]
@@ -379,10 +379,10 @@ def test_a_group_with_a_bad_name_is_given_no_progress(talk):
     assert clone(talk, target="a@b").code == 1
 
 
-def test_no_more_progress_is_given_than_the_table_holds(talk, monkeypatch):
+def test_no_more_progress_is_given_than_the_table_holds(talk):
     made(talk)
     update(talk, 2)
-    monkeypatch.setattr(offsets_module, "ENTRIES_MAX", 1)
+    talk.broker.offsets.entries_max = 1
 
     assert clone(talk).code == 2
     assert talk.broker.offsets.queues("H", T) == {}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from halfmoon.broker.delay import read_ahead
 from halfmoon.wire.headers.delay import RecallMessage
 from halfmoon.wire.headers.send import SendMessageV2Reply
 from halfmoon.wire.record import decode_records
@@ -66,9 +65,9 @@ def test_what_is_parked_for_a_time_that_was_read_is_delivered_with_the_others(ta
 
 
 @pytest.mark.parametrize(("count_max", "bytes_max"), [(10, 1 << 30), (1000, 3000)])
-def test_no_more_is_held_than_the_bound_and_the_rest_comes_in_time(talk, monkeypatch, count_max, bytes_max):
-    monkeypatch.setattr(read_ahead, "READY_MAX", count_max)
-    monkeypatch.setattr(read_ahead, "READY_BYTES_MAX", bytes_max)
+def test_no_more_is_held_than_the_bound_and_the_rest_comes_in_time(talk, count_max, bytes_max):
+    ready = talk.broker.delays.timer.read_ahead
+    ready.ready_max, ready.ready_bytes_max = count_max, bytes_max
     talk.send("T", b"-1")
     park(talk, 300, talk.now + 10_000)
     talk.wait(9_990)

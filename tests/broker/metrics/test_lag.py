@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from halfmoon.broker.metrics import lag
 from halfmoon.broker.metrics.lag import OldestMessages
 from tests.broker.talk import START_MS
 
@@ -41,10 +40,10 @@ def test_a_message_is_found_and_read_once(stored, written):
     assert oldest.reads == 1, "what the last round did not ask for is forgotten"
 
 
-def test_beyond_its_bound_a_round_reads_no_more_and_says_how_much_is_missing(stored, monkeypatch):
-    monkeypatch.setattr(lag, "READS_MAX", 1)
+def test_beyond_its_bound_a_round_reads_no_more_and_says_how_much_is_missing(stored):
     queue = stored.broker.store.queues["T", 2]
     oldest = OldestMessages(stored.broker.store)
+    oldest.reads_max = 1
     oldest.begin()
     assert oldest.place(queue, 0) is not None
     assert oldest.place(queue, 1) is None

@@ -9,7 +9,6 @@ from time import process_time
 import pytest
 
 from halfmoon import sql92
-from halfmoon.broker.pull import pulls
 from halfmoon.wire.bodies import CheckClientBody, SubscriptionData, to_json
 from halfmoon.wire.codes import JSON, ROCKETMQ
 from halfmoon.wire.headers.client import CheckClientConfig
@@ -162,12 +161,12 @@ def test_pulls_with_long_expressions_that_wait_count_as_several(talk, kind):
     assert talk.broker.holds.room == 0
 
 
-def test_plans_of_expressions_are_not_remembered_without_end(talk, monkeypatch):
-    monkeypatch.setattr(pulls, "_PLANS_CHARACTERS_MAX", 1_000)
+def test_plans_of_expressions_are_not_remembered_without_end(talk):
+    talk.broker.pulls.plans_characters_max = 1_000
     talk.send(T, b"x")
     for number in range(100):
         talk.ask(pull_header(T, expression=f"tag{number:097d}"))
-    assert len(talk.broker.pulls._plans) <= 11
+    assert len(talk.broker.pulls.plans) <= 11
 
 
 def test_the_dearest_expression_that_is_taken_does_not_stop_the_others(talk):

@@ -5,8 +5,6 @@ import random
 import pytest
 
 from halfmoon import sql92
-from halfmoon.broker.pull import filters as module
-from halfmoon.broker.pull import pulls as pulls_module
 from halfmoon.broker.pull.filters import Budget, RetryTest, SqlTest
 from halfmoon.hot import NATIVE, Messages
 from halfmoon.model import ConsumeType, MessageModel, Subscription, subscription
@@ -230,8 +228,8 @@ def test_a_broker_that_stops_answers_a_pull_that_waits_with_an_expression(talk):
 # ---------------------------------------------------------------- turns
 
 
-def test_a_pull_tests_no_more_than_a_turn_allows_and_goes_on_where_it_stopped(talk, monkeypatch):
-    monkeypatch.setattr(module, "STEPS_OF_TURN", 100)
+def test_a_pull_tests_no_more_than_a_turn_allows_and_goes_on_where_it_stopped(talk):
+    talk.broker.pulls.filters.steps_of_turn = 100
     filled(talk, 100)
     talk.broker.pulls.filters.compiled(LEFT)  # that it is read costs a turn of its own
     offset, answers = 0, 0
@@ -243,8 +241,8 @@ def test_a_pull_tests_no_more_than_a_turn_allows_and_goes_on_where_it_stopped(ta
     assert 3 < answers < 60
 
 
-def test_pulls_for_which_a_turn_has_no_time_left_get_theirs_in_the_next(talk, monkeypatch):
-    monkeypatch.setattr(module, "STEPS_OF_TURN", 300)
+def test_pulls_for_which_a_turn_has_no_time_left_get_theirs_in_the_next(talk):
+    talk.broker.pulls.filters.steps_of_turn = 300
     filled(talk, 100)
     talk.broker.pulls.filters.compiled(LEFT)
     posts = [talk.post(sql_header(LEFT), peer=peer) for peer in (1, 2, 3)]
@@ -262,26 +260,24 @@ def test_pulls_for_which_a_turn_has_no_time_left_get_theirs_in_the_next(talk, mo
     assert talk.broker.holds.count == 0
 
 
-def test_a_tick_looks_at_some_of_many_pulls_only_and_all_are_answered(talk, monkeypatch):
-    monkeypatch.setattr(module, "STEPS_OF_TURN", 10_000)
-    monkeypatch.setattr(pulls_module, "EXPIRED_A_TICK", 5)
+def test_a_tick_looks_at_some_of_many_pulls_only_and_all_are_answered(talk):
+    talk.broker.pulls.filters.steps_of_turn, talk.broker.pulls.expired_a_tick = 10_000, 5
     filled(talk, 100)
     posts = [talk.post(sql_header(LEFT), peer=peer) for peer in range(1, 41)]
     talk.turn()
-    seen, served, go_on = [], [], talk.broker.pulls._go_on
-    monkeypatch.setattr(talk.broker.pulls, "_go_on", lambda pull: seen.append(pull) or go_on(pull))
+    served = []
     for _ in range(40):
-        before = len(seen)
+        before = sum(map(len, talk.received.values()))
         talk.broker.tick(talk.instant)
         talk.run_effects()
-        served.append(len(seen) - before)
+        served.append(sum(map(len, talk.received.values())) - before)
 
     assert max(served) == 5
     assert [talk.answer(opaque, peer=peer).code for peer, opaque in enumerate(posts, 1)] == [20] * 40
 
 
-def test_ordinary_pulls_do_not_wait_for_those_with_expressions(talk, monkeypatch):
-    monkeypatch.setattr(module, "STEPS_OF_TURN", 300)
+def test_ordinary_pulls_do_not_wait_for_those_with_expressions(talk):
+    talk.broker.pulls.filters.steps_of_turn = 300
     filled(talk, 100)
     for peer in (1, 2, 3):
         talk.post(sql_header(LEFT), peer=peer)
@@ -321,13 +317,13 @@ def test_one_message_at_least_is_tested_whatever_it_costs():
     assert selected(SqlTest(sql92.compile("a = 1"), budget), [b"a\x011\x02"] * 3) == ([0], 1)
 
 
-def test_expressions_are_compiled_once_and_not_without_end(talk, monkeypatch):
-    monkeypatch.setattr(module, "_COMPILED_MAX", 3)
+def test_expressions_are_compiled_once_and_not_without_end(talk):
     filters = talk.broker.pulls.filters
-    assert filters.compiled("a = 1") is filters.compiled("a = 1")
-    for number in range(50):
-        filters.compiled(f"a = {number}")
-    assert len(filters._compiled) <= 3
+    first = filters.compiled("a = 1")
+    assert filters.compiled("a = 1") is first
+    for number in range(1_000):
+        filters.compiled(f"b = {number}")
+    assert filters.compiled("a = 1") is not first
 
 
 # ---------------------------------------------------------------- what comes again

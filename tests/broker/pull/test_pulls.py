@@ -2,7 +2,6 @@
 
 import pytest
 
-from halfmoon.broker.pull import pulls as pull_module
 from halfmoon.errors import CorruptRecord
 from halfmoon.model import ConsumeType, MessageModel
 from halfmoon.wire.bodies import ConsumerData, HeartbeatData, SubscriptionGroupConfig, to_json
@@ -347,11 +346,11 @@ def test_a_filter_of_any_length_is_refused_and_a_long_one_is_not_remembered(talk
 
     assert talk.pull("T", expression="a||" * 20_000).code == 23
     assert talk.pull("T", expression="a||" * 1_000).code == 20
-    assert all(len(key[2] or "") < 1_000 for key in talk.broker.pulls._plans)
+    assert all(len(key[2] or "") < 1_000 for key in talk.broker.pulls.plans)
 
 
-def test_pulls_by_the_hundred_in_one_turn_get_one_message_each_once_there_is_much_to_send(talk, monkeypatch):
-    monkeypatch.setattr(pull_module, "ANSWER_BYTES_MAX", 5_000)
+def test_pulls_by_the_hundred_in_one_turn_get_one_message_each_once_there_is_much_to_send(talk):
+    talk.broker.pulls.answer_bytes_max = 5_000
     for _ in range(4):
         talk.send("T", bytes(1_000))
 

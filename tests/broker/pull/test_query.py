@@ -2,7 +2,7 @@
 
 import pytest
 
-from halfmoon.broker.pull import query
+from halfmoon.broker.pull.query import ENTRIES_MAX
 from halfmoon.model import java_hash
 from halfmoon.wire.bodies import ConsumeQueueEntries, from_json
 from halfmoon.wire.headers.offset import (
@@ -182,12 +182,13 @@ def test_at_most_as_many_entries_are_shown_as_asked_for_and_as_their_file_has(ta
     assert from_json(ConsumeQueueEntries, entries(talk, 0, -1).body).queue_data == []
 
 
-def test_no_more_entries_are_shown_than_the_bound(talk, monkeypatch):
-    monkeypatch.setattr(query, "ENTRIES_MAX", 2)
-    for _ in range(3):
-        talk.send(T)
+def test_no_more_entries_are_shown_than_the_bound(make_talk):
+    talk = make_talk(store={"queue_file_bytes": 20 * 2 * ENTRIES_MAX})
+    for _ in range(ENTRIES_MAX + 1):
+        talk.post(send_header(T), b"x")
+    talk.turn()
 
-    assert len(from_json(ConsumeQueueEntries, entries(talk, 0, 2**31 - 1).body).queue_data) == 2
+    assert len(from_json(ConsumeQueueEntries, entries(talk, 0, 2**31 - 1).body).queue_data) == ENTRIES_MAX
 
 
 @pytest.mark.parametrize("index", [-1, 5, 2**62])

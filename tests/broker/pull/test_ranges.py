@@ -3,7 +3,7 @@
 import pytest
 
 from halfmoon.broker.names import BATCH_TOPIC, HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC
-from halfmoon.broker.pull import ranges as ranges_module
+from halfmoon.broker.pull.ranges import RANGE_BYTES_MAX
 from halfmoon.wire.bodies import TopicStatsTable
 from halfmoon.wire.codes import JSON, ROCKETMQ
 from halfmoon.wire.headers.ranges import STRETCHES_MAX, ReadRange, ReadRangeReply, Stretch, Stretches, WeighRanges, Weights
@@ -55,20 +55,20 @@ def test_a_range_of_a_topic_that_was_made_again_is_refused(talk):
     assert talk.ask(asked(0, 1, topic="again", topic_birth_ms=birth + 1)).code == 31017
 
 
-def test_an_answer_ends_at_the_bytes_asked_for_and_at_the_brokers_own_bound(talk, monkeypatch):
-    filled(talk, 100, bytes(900))
+def test_an_answer_ends_at_the_bytes_asked_for_and_at_the_brokers_own_bound(make_talk):
+    talk = make_talk(store={"commit_log_file_bytes": 16 * 1024 * 1024})
+    filled(talk, 20, bytes(900_000))
 
-    asked_for = talk.ask(asked(0, 100, max_bytes=10_000))
-    monkeypatch.setattr(ranges_module, "RANGE_BYTES_MAX", 5_000)
-    bounded = talk.ask(asked(0, 100, max_bytes=10_000))
+    asked_for = talk.ask(asked(0, 20, max_bytes=2_000_000))
+    bounded = talk.ask(asked(0, 20, max_bytes=2**31 - 1))
 
-    assert 9_000 < len(asked_for.body) <= 10_000
-    assert 4_000 < len(bounded.body) <= 5_000
+    assert 1_800_000 < len(asked_for.body) <= 2_000_000
+    assert RANGE_BYTES_MAX - 1_000_000 < len(bounded.body) <= RANGE_BYTES_MAX
 
 
-def test_who_asks_without_end_gets_one_record_an_answer_until_the_others_are_sent(talk, monkeypatch):
+def test_who_asks_without_end_gets_one_record_an_answer_until_the_others_are_sent(talk):
     filled(talk, 50, bytes(900))
-    monkeypatch.setattr(ranges_module, "ANSWER_BYTES_MAX", 20_000)
+    talk.broker.pulls.answer_bytes_max = 20_000
 
     opaques = [talk.post(asked(0, 50)) for _ in range(3)]
     talk.turn()

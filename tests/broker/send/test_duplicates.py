@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from halfmoon.broker.names import EXPIRED_TOPIC, HALF_TOPIC
-from halfmoon.broker.send import pending_replies
 from halfmoon.model import REPEAT
 from halfmoon.wire.codes import JSON, ROCKETMQ
 from halfmoon.wire.headers.send import SendMessage, SendMessageReply, SendMessageV2
@@ -221,9 +220,9 @@ def test_with_sync_flush_a_repeat_behind_a_failed_sync_is_refused(make_talk):
     assert reply.code != 0
 
 
-def test_repeats_that_wait_have_a_bound(make_talk, monkeypatch):
-    monkeypatch.setattr(pending_replies, "WAITING_MAX", 4)  # one of them is the first attempt
+def test_repeats_that_wait_have_a_bound(make_talk):
     talk = sync(make_talk)
+    talk.broker.pending_replies.waiting_max = 4  # one of them is the first attempt
     talk.held_back = []
     talk.post(send_header(TOPIC, queue_id=3, properties=half_properties()), b"order")
     asked = [talk.post(send_header(TOPIC, queue_id=3, properties=half_properties(more=AGAIN)), b"order") for _ in range(5)]

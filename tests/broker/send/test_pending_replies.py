@@ -2,7 +2,6 @@
 
 import pytest
 
-from halfmoon.broker.send import pending_replies as module
 from halfmoon.errors import SystemBusy
 from tests.broker.talk import send_header
 
@@ -55,7 +54,7 @@ def test_a_reply_with_a_deadline_is_called_once_either_way(make_talk):
     assert log == ["timeout"]
 
 
-def test_too_many_are_refused(talk, monkeypatch):
-    monkeypatch.setattr(module, "WAITING_MAX", 0)
+def test_too_many_are_refused(talk):
+    talk.broker.pending_replies.waiting_max = 0
     with pytest.raises(SystemBusy):
         talk.broker.pending_replies.check_room()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from random import Random
 
-from halfmoon.broker.send import queue_waiters as waiters_module
 from halfmoon.testing.disk import SimDisk
 from halfmoon.wire.headers.send import SendMessageReply
 from halfmoon.wire.headers.topic import DeleteTopicInBroker
@@ -42,8 +41,8 @@ def test_sends_of_a_later_turn_come_behind_those_that_wait(talk):
     assert [talk.answer(opaque).header(SendMessageReply).queue_offset for opaque in posts] == [0, 1, 2, 3]
 
 
-def test_too_many_waiting_sends_are_refused(talk, monkeypatch):
-    monkeypatch.setattr(waiters_module, "WAITING_BYTES_MAX", 10_000)
+def test_too_many_waiting_sends_are_refused(talk):
+    talk.broker.context.queue_waiters.waiting_bytes_max = 10_000
     talk.held_queues = []
     posts = [talk.post(send_header("BenchmarkTest"), bytes(1000)) for _ in range(5)]
     talk.turn()

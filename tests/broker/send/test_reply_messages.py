@@ -157,8 +157,8 @@ def test_a_one_way_reply_is_pushed_and_stored_without_an_answer(talk):
     assert stored(talk) == 1
 
 
-def test_replies_that_wait_for_silent_clients_have_a_bound_of_bytes(talk, monkeypatch):
-    monkeypatch.setattr(relay_module, "BYTES_MAX", 10_000)
+def test_replies_that_wait_for_silent_clients_have_a_bound_of_bytes(talk):
+    talk.broker.relay.bytes_max = 10_000
     ask_as(talk, "asker@1")
     reply(talk, b"x" * 6_000)
     refused = reply(talk, b"x", x="x" * 6_000)

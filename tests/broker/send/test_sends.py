@@ -6,7 +6,6 @@ import pytest
 
 from halfmoon.broker.names import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from halfmoon.broker.send import replies
-from halfmoon.broker.send import sends as send_module
 from halfmoon.hot import BATCH_MAX
 from halfmoon.testing.disk import SimDisk
 from halfmoon.wire.codes import JSON, ROCKETMQ
@@ -463,9 +462,9 @@ def test_a_disk_that_has_no_room_for_a_record_refuses_the_send(make_talk):
     assert talk.send("BenchmarkTest").code == 0
 
 
-def test_with_sync_flush_a_disk_that_hangs_is_told_before_memory_is_full(make_talk, monkeypatch):
-    monkeypatch.setattr(send_module, "UNSYNCED_BYTES_MAX", 1_000)
+def test_with_sync_flush_a_disk_that_hangs_is_told_before_memory_is_full(make_talk):
     talk = make_talk(store={"flush_disk_type": "SYNC_FLUSH"})
+    talk.broker.sends.unsynced_bytes_max = 1_000
     talk.held_back = []
     for _ in range(2):
         talk.post(send_header("BenchmarkTest"), bytes(900))

@@ -7,8 +7,6 @@ import logging
 import pytest
 
 from halfmoon.broker.names import EXPIRED_TOPIC, HALF_TOPIC, OP_TOPIC
-from halfmoon.broker.send import pending_replies
-from halfmoon.broker.transactions import decisions
 from halfmoon.hot import Messages
 from halfmoon.wire.headers.topic import DeleteTopicInBroker, UpdateAndCreateTopic
 from halfmoon.wire.headers.transaction import ResumeCheckHalfMessage
@@ -127,9 +125,9 @@ def test_an_answer_counts_once_and_only_to_a_check_and_from_its_group(make_talk)
     assert (index.checks(0).history[-1].answer, counters.answered) == (1, 1)
 
 
-def test_successes_that_wait_for_the_device_are_bounded(make_talk, monkeypatch):
-    monkeypatch.setattr(pending_replies, "WAITING_MAX", 4)  # one of them is the send below
+def test_successes_that_wait_for_the_device_are_bounded(make_talk):
     talk = make_talk(store={"flush_disk_type": "SYNC_FLUSH"})
+    talk.broker.pending_replies.waiting_max = 4  # one of them is the send below
     sent = prepare(talk)
     assert end(talk, sent, ROLLBACK).code == 0
     talk.held_back = []
@@ -141,8 +139,8 @@ def test_successes_that_wait_for_the_device_are_bounded(make_talk, monkeypatch):
 
 
 def test_op_records_that_are_owed_are_paid_some_at_a_time(make_talk, monkeypatch):
-    monkeypatch.setattr(decisions, "OPS_AT_ONCE", 4)
     talk = make_talk(**CHECKS)
+    talk.broker.transactions.decisions.ops_at_once = 4
     sent = [prepare(talk, f"u{k}") for k in range(10)]
     go_on = full_for(talk, OP_TOPIC)
     for each in sent:

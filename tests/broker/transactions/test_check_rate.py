@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from halfmoon.broker.transactions import check_rate
-from halfmoon.broker.transactions import checks as module
 from halfmoon.broker.transactions.check_rate import ThrottledGroups, TokenBucket
 from tests.broker.half import CHECKS, GROUP, checks, prepare, produce
 
@@ -17,12 +16,12 @@ def test_a_large_check_leaves_a_debt_that_time_pays():
     assert bucket.take(300)
 
 
-def test_throttled_groups_go_on_in_order_of_time_and_keep_nothing_twice(monkeypatch):
-    monkeypatch.setattr(check_rate, "_PASSED_MAX", 3)
+def test_throttled_groups_go_on_in_order_of_time_and_keep_nothing_twice():
+    end = 10_000
     throttled = ThrottledGroups()
     throttled.begin(7, 100, 50)
     throttled.begin(8, 101, 40)
-    for index in (100, 102, 102, 99, *range(103, 120)):
+    for index in (100, 102, 102, 99, *range(103, end)):
         throttled.add(7, index)
     assert (throttled.due(), throttled.next(39), throttled.next(50)) == (40, None, 8)
     assert throttled.first(8) == 101
@@ -33,7 +32,7 @@ def test_throttled_groups_go_on_in_order_of_time_and_keep_nothing_twice(monkeypa
         found.append(index)
         throttled.add(7, index)
         throttled.pass_on(7)
-    assert found == [100, *range(102, 120)]
+    assert found == [100, *range(102, end)]
     assert 7 not in throttled
     assert 8 in throttled
     assert len(throttled) == 1
@@ -60,8 +59,8 @@ def test_throttled_groups_are_looked_at_once_a_message_and_not_once_a_group(make
 
 
 def test_large_bodies_are_read_a_few_a_tick_and_sent_at_a_pace(make_talk, monkeypatch):
-    monkeypatch.setattr(module, "BYTES_A_TICK", 100_000)
     talk = make_talk(store={"commit_log_file_bytes": 4 << 20}, transaction_checks_per_second=100, **CHECKS)
+    talk.broker.transactions.checks.bytes_a_tick = 100_000
     produce(talk, GROUP)
     for k in range(20):
         prepare(talk, f"u{k}", body=bytes(64 * 1024))
@@ -75,9 +74,9 @@ def test_large_bodies_are_read_a_few_a_tick_and_sent_at_a_pace(make_talk, monkey
     assert len(checks(talk)) == 20
 
 
-def test_many_groups_are_learned_over_several_ticks(make_talk, monkeypatch):
-    monkeypatch.setattr(module, "GROUPS_A_TICK", 5)
+def test_many_groups_are_learned_over_several_ticks(make_talk):
     talk = make_talk(**CHECKS)
+    talk.broker.transactions.checks.groups_a_tick = 5
     produce(talk, *(f"g{k}" for k in range(23)))
     for k in range(23):
         prepare(talk, f"m{k}", group=f"g{k}")

@@ -75,9 +75,9 @@ def test_bodies_of_copies_whose_half_messages_are_settled_are_not_read_after_a_s
     assert (len(looked), read) == (2 * 20, [])  # each copy, and the half message that it names
 
 
-def test_copies_that_wait_for_their_op_records_are_bounded(make_talk, monkeypatch):
-    monkeypatch.setattr(expiry, "_COPIED_MAX", 2)
+def test_copies_that_wait_for_their_op_records_are_bounded(make_talk):
     talk = make_talk(**ONCE)
+    talk.broker.transactions.expiry.copied_max = 2
     produce(talk, GROUP)
     for k in range(5):
         prepare(talk, f"u{k}")

@@ -7,8 +7,6 @@ from functools import partial
 import pytest
 
 from halfmoon.broker.names import EXPIRED_TOPIC, HALF_TOPIC, OP_TOPIC
-from halfmoon.broker.send import pending_replies
-from halfmoon.broker.transactions import pending
 from halfmoon.model import java_hash
 from halfmoon.store.transactions.index import State
 from halfmoon.wire.bodies import PendingTransactions, Transaction, TransactionStats, from_json
@@ -152,10 +150,10 @@ def test_decisions_are_counted_by_the_age_of_their_half_messages_and_expiring_is
     assert (stats.decided_after[:5], sum(stats.decided_after), len(stats.decided_after)) == ([2, 1, 1, 1, 0], 5, 19)
 
 
-@pytest.mark.parametrize(("bound", "value"), [("RECORDS_MAX", 4), ("BYTES_MAX", 1000), ("ROWS_MAX", 6)])
-def test_a_listing_ends_early_when_it_read_enough_and_all_pages_together_are_whole(make_talk, monkeypatch, bound, value):
-    monkeypatch.setattr(pending, bound, value)
+@pytest.mark.parametrize(("bound", "value"), [("records_max", 4), ("bytes_max", 1000), ("rows_max", 6)])
+def test_a_listing_ends_early_when_it_read_enough_and_all_pages_together_are_whole(make_talk, bound, value):
     talk = make_talk(**CHECKS)
+    setattr(talk.broker.transactions.pending, bound, value)
     for k in range(20):
         prepare(talk, f"u{k}", group=GROUP if k % 2 else "others")
     for group in (None, GROUP):
@@ -243,8 +241,8 @@ def test_when_the_device_fails_who_decided_is_told_so(slow):
     assert (answer.code, "service not available" in answer.remark) == (14, True)
 
 
-def test_answers_that_wait_for_the_device_are_bounded(slow, monkeypatch):
-    monkeypatch.setattr(pending_replies, "WAITING_MAX", 3)  # one of them is the half message
+def test_answers_that_wait_for_the_device_are_bounded(slow):
+    slow.broker.pending_replies.waiting_max = 3  # one of them is the half message
     asked = [slow.post(DecideTransaction(id="durable", commit=True, operator="ann")) for _ in range(3)]
     slow.turn()
     assert [found and found.code for found in map(slow.answer, asked)] == [None, None, 2]

@@ -8,8 +8,6 @@ import pytest
 
 from halfmoon.broker.consumers.clients import Member
 from halfmoon.broker.names import EXPIRED_TOPIC
-from halfmoon.broker.transactions import checks as checks_module
-from halfmoon.broker.transactions import walks
 from halfmoon.broker.transactions.answers import Answer
 from halfmoon.broker.transactions.walks import Walks, first_asked, next_asked
 from halfmoon.hot import tag_hash
@@ -166,7 +164,7 @@ def test_what_is_decided_meanwhile_is_asked_about_no_more(talk):
     end(talk, sent, COMMIT, peer=1)
     talk.wait(5000)
     assert not any(checks(talk, peer) for peer in EVERYBODY)
-    assert len(talk.broker.transactions.checks._walks) == 0
+    assert len(talk.broker.transactions.checks.walks) == 0
 
 
 def test_next_members_are_asked_at_the_rate_of_their_group_and_neither_other_groups_nor_the_next_round_wait(make_talk):
@@ -190,8 +188,8 @@ def test_next_members_are_asked_at_the_rate_of_their_group_and_neither_other_gro
     assert answer(talk, mine), "the next round asks again, though the last member was asked less than an interval ago"
 
 
-def test_a_turn_asks_a_bounded_number_of_members(talk, monkeypatch):
-    monkeypatch.setattr(checks_module, "ASKS_A_TICK", 3)
+def test_a_turn_asks_a_bounded_number_of_members(talk):
+    talk.broker.transactions.checks.asks_a_tick = 3
     sent = [prepare(talk, f"u{number}", peer=1) for number in range(9)]
     talk.wait(5000)
     assert len(checks(talk, 1)) == 9
@@ -205,8 +203,8 @@ def test_a_turn_asks_a_bounded_number_of_members(talk, monkeypatch):
     assert counts == [3, 3, 3, 0]
 
 
-def test_one_round_asks_a_bounded_number_of_members_and_the_next_goes_on_behind_them(talk, monkeypatch):
-    monkeypatch.setattr(checks_module, "ASKED_MAX", 5)
+def test_one_round_asks_a_bounded_number_of_members_and_the_next_goes_on_behind_them(talk):
+    talk.broker.transactions.checks.asked_max = 5
     sent = prepare(talk, peer=20)
     asked = []
     for _ in range(3):
@@ -217,8 +215,8 @@ def test_one_round_asks_a_bounded_number_of_members_and_the_next_goes_on_behind_
     assert set(asked[0] + asked[1] + asked[2]) == set(EVERYBODY)
 
 
-def test_walks_that_were_forgotten_wait_for_the_next_round(talk, monkeypatch):
-    monkeypatch.setattr(walks, "WALKS_MAX", 2)
+def test_walks_that_were_forgotten_wait_for_the_next_round(talk):
+    talk.broker.transactions.checks.walks.walks_max = 2
     sent = [prepare(talk, f"u{number}", peer=1) for number in range(3)]
     talk.wait(5000)
     assert len(checks(talk, 1)) == 3

@@ -96,6 +96,9 @@ class Access(Service):
     ``rocketmq``: rights are taken from headers, as in 4.9, not from the objects that requests are about.
     """
 
+    addresses_max = ADDRESSES_MAX
+    allowed_max = ALLOWED_MAX
+
     def __init__(self, files: RuleFiles, now: Instant, *, rocketmq: bool = False) -> None:
         self.files, self._rocketmq = files, rocketmq
         self.topic_at: TopicAt = lambda place: None
@@ -259,7 +262,7 @@ class Access(Service):
         return verifier
 
     def _allow(self, asked: tuple[Verifier, int, str]) -> None:
-        if len(self._allowed) >= ALLOWED_MAX:
+        if len(self._allowed) >= self.allowed_max:
             self._forget_allowed()
             return
         self._allowed.add(asked)
@@ -292,14 +295,14 @@ class Access(Service):
     def _guessed(self, guesser: str, access_key: str) -> None:
         """Count a wrong signature; the address that came first is forgotten when there are too many."""
         count = self._guesses.pop((guesser, access_key), 0)
-        if len(self._guesses) >= ADDRESSES_MAX:
+        if len(self._guesses) >= self.addresses_max:
             del self._guesses[next(iter(self._guesses))]
         self._guesses[guesser, access_key] = count + 1
 
     def _tell(self, refused: _Refused, code: int, peer: Peer) -> None:
         """Log a refusal, each once a minute and address."""
         host = self.known(peer).host
-        if (host, str(refused)) not in self._told and len(self._told) < ADDRESSES_MAX:
+        if (host, str(refused)) not in self._told and len(self._told) < self.addresses_max:
             self._told.add((host, str(refused)))
             self._log.warning("access refused: reason=%s code=%d from=%s", refused, code, peer.remote)
 

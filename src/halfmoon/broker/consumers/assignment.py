@@ -63,6 +63,10 @@ WAITING_MAX = 10_000
 class Assignment(Service):
     """The service that answers 400, 401 and 402."""
 
+    modes_max = MODES_MAX
+    routes_max = ROUTES_MAX
+    waiting_max = WAITING_MAX
+
     def __init__(self, context: Context, name_servers: Iterable[str], start: Callable[[Op[None], str], None]) -> None:
         """``start(operation, name)`` runs an operation beside the broker."""
         self._settings, self._topics, self._groups, self._clients = (
@@ -111,8 +115,8 @@ class Assignment(Service):
         if wanted.mode is not MessageRequestMode.PULL:
             raise RequestNotSupported("the mode is PULL: consumers pull, nobody pops")
         groups = self._modes.get(topic, {})
-        if group not in groups and sum(map(len, self._modes.values())) >= MODES_MAX:
-            raise SystemBusy(f"the broker keeps {MODES_MAX} modes of groups, its bound")
+        if group not in groups and sum(map(len, self._modes.values())) >= self.modes_max:
+            raise SystemBusy(f"the broker keeps {self.modes_max} modes of groups, its bound")
         try:
             self._groups.existing(group, request.now.date)
         except GroupNotFound:
@@ -155,8 +159,8 @@ class Assignment(Service):
         known = self._routes.get(query.topic)
         if known is not None and known[0] + ROUTE_MS > request.now.steady:
             return self._reply(query, known[1])
-        if sum(map(len, self._waiting.values())) >= WAITING_MAX:
-            raise SystemBusy(f"{WAITING_MAX} requests wait for routes")
+        if sum(map(len, self._waiting.values())) >= self.waiting_max:
+            raise SystemBusy(f"{self.waiting_max} requests wait for routes")
         request.command.fields, request.command.body = {}, b""  # it is kept for seconds: free what is not needed any more
         waiting = self._waiting.setdefault(query.topic, [])
         waiting.append((request, query))
@@ -174,7 +178,7 @@ class Assignment(Service):
             log.warning("no route for an assignment: topic=%s error=%s", topic, exc)
         if queues is not None:
             self._routes[topic] = now, queues
-        if len(self._routes) > ROUTES_MAX:
+        if len(self._routes) > self.routes_max:
             del self._routes[next(iter(self._routes))]
         for request, query in self._waiting.pop(topic):
             self._answer(request, self._reply(query, queues))

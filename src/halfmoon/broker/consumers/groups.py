@@ -30,6 +30,8 @@ FORBIDDEN_MAX = 10_000
 class Groups:
     """The group table with its version."""
 
+    forbidden_max = FORBIDDEN_MAX
+
     def __init__(self, settings: BrokerSettings, tables: Tables, now: int) -> None:
         self._settings = settings
         self.epoch = 0
@@ -109,8 +111,8 @@ class Groups:
         if self.may_read(group, topic) is readable:
             return
         topics = dict(self._forbidden.get(group, {}))
-        if not readable and topic not in topics and sum(map(len, self._forbidden.values())) >= FORBIDDEN_MAX:
-            raise SystemBusy(f"the broker keeps {FORBIDDEN_MAX} topics that groups may not read, its bound")
+        if not readable and topic not in topics and sum(map(len, self._forbidden.values())) >= self.forbidden_max:
+            raise SystemBusy(f"the broker keeps {self.forbidden_max} topics that groups may not read, its bound")
         topics[topic] = topics.get(topic, 0) & ~Perm.READ | (0 if readable else Perm.READ)
         self._forbidden[group] = {name: int(bits) for name, bits in topics.items() if bits}
         if not self._forbidden[group]:

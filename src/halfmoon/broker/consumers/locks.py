@@ -57,6 +57,8 @@ class Lock(msgspec.Struct):
 class Locks(Service):
     """The service that answers 41 and 42. ``tell(group)`` has the members of a group rebalance."""
 
+    locks_max = LOCKS_MAX
+
     def __init__(self, context: Context, tell: Callable[[str], None]) -> None:
         self._settings, self._topics, self._clients, self._tell = context.settings, context.topics, context.clients, tell
         self._next_expire_at = context.started.steady + EXPIRE_SCAN_MS
@@ -118,7 +120,7 @@ class Locks(Service):
                 lock.wanted = True
                 self._look_at(place, lock)
             return False
-        if lock is None and self._count >= LOCKS_MAX:
+        if lock is None and self._count >= self.locks_max:
             return False
         until = now + self._settings.order_lock_ms
         fresh = Lock(data.client_id, peer, now, until, release)

@@ -68,6 +68,8 @@ CLIENT_ID_LENGTH_MAX = 1024
 class Membership(Service):
     """The service that answers 34, 35, 38, 46, 203, 204 and 328, and sends 40."""
 
+    notices_a_turn = NOTICES_A_TURN
+
     def __init__(self, context: Context, check_subscription: Callable[[Subscription], None]) -> None:
         self._clients, self._groups, self._topics = context.clients, context.groups, context.topics
         self._check_subscription, self._peers = check_subscription, context.peers
@@ -192,7 +194,7 @@ class Membership(Service):
                 for number in info.members:
                     self.owed.setdefault((group, number))
         frames: dict[str, bytes] = {}
-        for place in list(islice(self.owed, NOTICES_A_TURN)):
+        for place in list(islice(self.owed, self.notices_a_turn)):
             del self.owed[place]
             group, number = place
             if (info := self._clients.group(group)) is not None and (member := info.members.get(number)) is not None:

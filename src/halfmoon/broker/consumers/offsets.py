@@ -25,6 +25,8 @@ ENTRIES_MAX = 1_000_000
 class Offsets:
     """Progress by ``topic@group`` and queue. An update overwrites, also backwards, as the original does."""
 
+    entries_max = ENTRIES_MAX
+
     def __init__(self, tables: Tables, groups: Iterable[str] = ()) -> None:
         """Load the saved offsets. ``groups``: the saved groups; some without a file of offsets are logged."""
         saved = tables.load(PATH, lambda data: from_json(ConsumerOffsetTable, data, bounds=None))
@@ -62,8 +64,8 @@ class Offsets:
         known = self.get(group, topic, queue_id)
         if known != offset:
             if known is None:
-                if self._count >= ENTRIES_MAX:
-                    raise SystemBusy(f"the broker keeps the progress of {ENTRIES_MAX} queues and groups, its bound")
+                if self._count >= self.entries_max:
+                    raise SystemBusy(f"the broker keeps the progress of {self.entries_max} queues and groups, its bound")
                 self._count += 1
             self._table.setdefault(f"{topic}@{group}", {})[queue_id] = offset
             self._changed()
@@ -80,8 +82,8 @@ class Offsets:
         """Give a group this progress in a topic instead of what it has. Raises SystemBusy when the table is at its bound."""
         key = f"{topic}@{group}"
         count = self._count - len(self._table.get(key, ())) + len(queues)
-        if count > max(self._count, ENTRIES_MAX):
-            raise SystemBusy(f"the broker keeps the progress of {ENTRIES_MAX} queues and groups, its bound")
+        if count > max(self._count, self.entries_max):
+            raise SystemBusy(f"the broker keeps the progress of {self.entries_max} queues and groups, its bound")
         self._table[key] = dict(queues)
         self._count = count
         self._changed()

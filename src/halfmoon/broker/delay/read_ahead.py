@@ -34,6 +34,9 @@ class Prefetched(NamedTuple):
 class ReadAhead:
     """Messages that were read ahead. ``read(pair, now)`` reads one, or returns None; ``end`` returns the end of the queue."""
 
+    ready_max = READY_MAX
+    ready_bytes_max = READY_BYTES_MAX
+
     def __init__(self, index: TimerIndex, read: Callable[[Pair, int], Prefetched | None], end: Callable[[], int]) -> None:
         self._index, self._read, self._end = index, read, end
         self._ready: dict[Pair, Prefetched] = {}
@@ -96,4 +99,4 @@ class ReadAhead:
 
     @property
     def _full(self) -> bool:
-        return len(self._ready) >= READY_MAX or self._bytes >= READY_BYTES_MAX
+        return len(self._ready) >= self.ready_max or self._bytes >= self.ready_bytes_max

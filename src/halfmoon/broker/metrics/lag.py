@@ -22,6 +22,8 @@ class OldestMessages:
     ``reads`` is how much was read in this round, ``left_out`` how much was not because of `READS_MAX`.
     """
 
+    reads_max = READS_MAX
+
     def __init__(self, store: Store) -> None:
         self._store = store
         self._known: dict[object, int] = {}
@@ -44,7 +46,7 @@ class OldestMessages:
     def _find(self, key: object, read: Callable[[], int | None]) -> int | None:
         found = self._last.get(key)
         if found is None:
-            if self.reads >= READS_MAX:
+            if self.reads >= self.reads_max:
                 self.left_out += 1
                 return None
             self.reads += 1

@@ -139,6 +139,8 @@ Wanted = frozenset[int] | Test | None
 class Filters:
     """Turns subscriptions into what the store can select by."""
 
+    steps_of_turn = STEPS_OF_TURN
+
     def __init__(self, settings: BrokerSettings, clients: Clients) -> None:
         self._settings, self._clients = settings, clients
         self._compiled: dict[str, sql92.Filter] = {}
@@ -149,7 +151,7 @@ class Filters:
 
     def turn(self) -> None:
         """Begin a turn of the loop, with a new budget."""
-        self.budget.left = STEPS_OF_TURN
+        self.budget.left = self.steps_of_turn
 
     def of_expression(self, topic: str, expression: str | None, expression_type: str | None) -> Wanted:
         """Return what the expression of a pull selects.

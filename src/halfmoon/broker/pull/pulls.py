@@ -106,13 +106,17 @@ class Pull(msgspec.Struct, eq=False):
 class Pulls(Service):
     """The service that answers pulls (11, 361)."""
 
+    plans_characters_max = _PLANS_CHARACTERS_MAX
+    answer_bytes_max = ANSWER_BYTES_MAX
+    expired_a_tick = EXPIRED_A_TICK
+
     def __init__(self, context: Context, holds: Holds) -> None:
         self._settings, self._store, self._topics, self._groups = context.settings, context.store, context.topics, context.groups
         self._clients, self._offsets, self._stats, self._peers = context.clients, context.offsets, context.stats, context.peers
         self._stale_offsets, self._holds, self._access = context.stale_offsets, holds, context.access
         self.filters = Filters(context.settings, context.clients)
         self._now, self._is_stopping = instant(0), False
-        self._plans: dict[tuple[str, str, str | None, str | None, int], Plan] = {}
+        self.plans: dict[tuple[str, str, str | None, str | None, int], Plan] = {}
         self._plans_characters = 0
         self._epoch = -1
 
@@ -214,7 +218,7 @@ class Pulls(Service):
 
     def tick(self, now: Instant) -> None:
         """Answer pulls that waited for long enough."""
-        self._resume(self._holds.expired(now.steady, EXPIRED_A_TICK))
+        self._resume(self._holds.expired(now.steady, self.expired_a_tick))
 
     def lost(self, peer: int, *, by_us: bool) -> None:
         """Forget the held pulls of a connection, and the offsets that it got."""
@@ -289,7 +293,7 @@ class Pulls(Service):
         if plan.by_properties and self.filters.budget.left <= 0 and self._defer(pull):
             return
         header, peer = pull.header, pull.peer
-        count = header.maxMsgNums if header.maxMsgNums > 1 and peer.out_bytes < ANSWER_BYTES_MAX else 1
+        count = header.maxMsgNums if header.maxMsgNums > 1 and peer.out_bytes < self.answer_bytes_max else 1
         result = self._store.read(header.topic, header.queueId, pull.offset, count, plan.wanted)
         if result.pieces:
             self._stats.reads_found += 1
@@ -336,8 +340,8 @@ class Pulls(Service):
     def _plan(self, header: PullHeader, now: Instant) -> Plan | None:
         """Return the plan of a pull, from the cache or made now; None: making it may take more time than this turn has left."""
         epoch = self._topics.epoch + self._groups.epoch + self._clients.epoch  # each of them only grows
-        if epoch != self._epoch or len(self._plans) > _PLANS_MAX or self._plans_characters > _PLANS_CHARACTERS_MAX:
-            self._plans.clear()
+        if epoch != self._epoch or len(self.plans) > _PLANS_MAX or self._plans_characters > self.plans_characters_max:
+            self.plans.clear()
             self._plans_characters = 0
             self._epoch = epoch
         carried = header.sysFlag & SUBSCRIPTION
@@ -346,14 +350,14 @@ class Pulls(Service):
             header.consumerGroup, header.topic, header.subscription if carried else None,
             header.expressionType if carried else None, -1 if carried else header.subVersion,
         )  # fmt: skip
-        plan = self._plans.get(key)
+        plan = self.plans.get(key)
         if plan is None:
             if self.filters.budget.left <= 0 and (not carried or header.expressionType == "SQL92"):
                 return None
             plan = self._make_plan(header, now)
             characters = len(header.subscription or "")
             if characters <= _REMEMBERED_MAX:
-                self._plans[key] = plan
+                self.plans[key] = plan
                 self._plans_characters += characters
         return plan
 

@@ -11,7 +11,7 @@ from struct import Struct
 from halfmoon.broker.context import Context
 from halfmoon.broker.names import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from halfmoon.broker.pull.filters import Wanted
-from halfmoon.broker.pull.pulls import ANSWER_BYTES_MAX, CODES, EMPTY_QUEUE, Pulls
+from halfmoon.broker.pull.pulls import CODES, EMPTY_QUEUE, Pulls
 from halfmoon.broker.request import Handlers, Reply, Request, reply_to
 from halfmoon.broker.service import Service
 from halfmoon.broker.topics import check_birth
@@ -79,7 +79,7 @@ class RangeReads(Service):
         return None if isinstance(wanted, frozenset) and header.topic in WITHOUT_TAG_CODES else wanted
 
     def _find(self, header: ReadRange, out_bytes: int, wanted: Wanted) -> ReadResult:
-        room = min(header.max_bytes, RANGE_BYTES_MAX) if out_bytes < ANSWER_BYTES_MAX else 1
+        room = min(header.max_bytes, RANGE_BYTES_MAX) if out_bytes < self._pulls.answer_bytes_max else 1
         result = self._store.ranges.read(header.topic, header.queue_id, header.begin, header.end, room, wanted)
         return EMPTY_QUEUE if result.status is ReadStatus.NO_MATCHED_LOGIC_QUEUE else result
 

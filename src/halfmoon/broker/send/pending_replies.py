@@ -44,6 +44,8 @@ class PendingReply(msgspec.Struct, gc=False):
 class PendingReplies(Service):
     """All pending replies of a broker. ``now`` is the time of the turn."""
 
+    waiting_max = WAITING_MAX
+
     def __init__(self, store: Store, peers: Peers, now: Instant) -> None:
         self._store, self._peers, self.now = store, peers, now
         self._sync_flush = store.sync_flush
@@ -60,7 +62,7 @@ class PendingReplies(Service):
 
     def check_room(self, size_bytes: int = 0) -> None:
         """Raise SystemBusy (2) when too many replies wait, or too many bytes. Call it before anything is changed."""
-        if len(self.waiting) >= WAITING_MAX or self._bytes + size_bytes > WAITING_BYTES_MAX:
+        if len(self.waiting) >= self.waiting_max or self._bytes + size_bytes > WAITING_BYTES_MAX:
             raise SystemBusy("[OVERLOAD]system busy, start flow control for a while: the disk does not keep up")
 
     # ------------------------------------------------------------ waiting

@@ -23,6 +23,8 @@ _REQUEST_BYTES = 2048
 class QueueWaiters:
     """All waiting requests of a broker."""
 
+    waiting_bytes_max = WAITING_BYTES_MAX
+
     def __init__(self, store: Store, pending_replies: PendingReplies) -> None:
         self._store, self._reply_now = store, pending_replies.reply_now
         self.waiting_bytes = 0
@@ -36,7 +38,7 @@ class QueueWaiters:
         ``refuse`` replies if that fails; None: the usual reply. Raises SystemBusy (2) when too much waits.
         """
         size = _REQUEST_BYTES + len(request.command.body)
-        if self.waiting_bytes + size > WAITING_BYTES_MAX:
+        if self.waiting_bytes + size > self.waiting_bytes_max:
             raise SystemBusy("[OVERLOAD]system busy, start flow control for a while: too many sends wait for new queues")
 
         def created(error: Exception | None, now: Instant) -> None:

@@ -59,6 +59,8 @@ class Sends:
     a message without a region, and no consumer about one whose switch is false.
     """
 
+    unsynced_bytes_max = UNSYNCED_BYTES_MAX
+
     def __init__(self, context: Context) -> None:
         settings, store = context.settings, context.store
         self._settings, self._store, self._stats, self._pending_replies = settings, store, context.stats, context.pending_replies
@@ -101,7 +103,7 @@ class Sends:
         ``in_order``: once a group fails, none behind it is stored, see `Store.append_all`.
         """
         store, stats = self._store, self._stats
-        if self._sync_flush and store.end_offset - store.durable_offset > UNSYNCED_BYTES_MAX:
+        if self._sync_flush and store.end_offset - store.durable_offset > self.unsynced_bytes_max:
             busy = SystemBusy("[OVERLOAD]system busy, start flow control for a while: the disk does not keep up")
             return [busy] * len(groups)
         stored = store.append_all(groups, now, in_order=in_order)

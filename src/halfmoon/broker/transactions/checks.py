@@ -76,6 +76,11 @@ Expire = Callable[[Half, Parts | None, str, int], bool]
 class Checks:
     """The rounds. ``on_round(now)`` is called when one has ended."""
 
+    bytes_a_tick = BYTES_A_TICK
+    groups_a_tick = GROUPS_A_TICK
+    asks_a_tick = ASKS_A_TICK
+    asked_max = ASKED_MAX
+
     def __init__(
         self, context: Context, index: TransactionIndex, halves: HalfMessages, expire: Expire, uptime: BrokerUptime,
         warn: Callable[..., None],
@@ -89,7 +94,7 @@ class Checks:
         self.on_round: Callable[[], None] = lambda: None
         self._at: int | None = None  # where the round is; None: none is under way
         self._end = 0
-        self._throttled, self._walks = ThrottledGroups(), Walks()
+        self._throttled, self.walks = ThrottledGroups(), Walks()
         self._walks_due: Steady | None = None  # when the next member is asked somewhere; None: nowhere
         self._buckets: dict[int, TokenBucket] = {}
         self._hashes: dict[str, int] = {}
@@ -116,7 +121,7 @@ class Checks:
         """Begin a round when it is due, or continue it; a call takes some 2 ms."""
         if now.steady >= self.next_round_at and self._at is None:
             self._begin(now.steady)
-        self._asks_left, self._bytes_left = ASKS_A_TICK, BYTES_A_TICK
+        self._asks_left, self._bytes_left = self.asks_a_tick, self.bytes_a_tick
         if self._walks_due is not None and now.steady >= self._walks_due:
             self._walk_on(now)
             self._leave_some()
@@ -148,9 +153,9 @@ class Checks:
 
     def _learn_live(self, now: Steady) -> None:
         """Compute the hashes of some groups that have producers; once all are known, the round goes on."""
-        for group in self._unlearned[-GROUPS_A_TICK:]:
+        for group in self._unlearned[-self.groups_a_tick :]:
             self._hashes[group] = tag_hash(group.encode())
-        del self._unlearned[-GROUPS_A_TICK:]
+        del self._unlearned[-self.groups_a_tick :]
         if not self._unlearned:
             self._live = frozenset(self._hashes.values())
             # A bucket that is full again is as good as a new one: so their number stays bounded.
@@ -260,7 +265,7 @@ class Checks:
     def _is_asked(self, half: Half, last: Check, now: int) -> bool:
         """Whether somebody is being asked about a half message. Once nobody was left to ask, its interval is that of rounds."""
         if last.answer == Answer.NOT_MINE:
-            return self._walks.waits(half.index)
+            return self.walks.waits(half.index)
         return 0 <= now - last.sent_s * 1000 < self._settings.transaction_check_interval_ms
 
     def _is_ripe(self, half: Half, now: int) -> bool:
@@ -277,8 +282,8 @@ class Checks:
 
     def clear(self, below: int, now: int) -> bool:
         """Expire some of what is pending in the log below a physical offset; return False when the store takes nothing now."""
-        self._asks_left, self._bytes_left = ASKS_A_TICK, BYTES_A_TICK
-        halves, _ = self._index.pending(self._index.lowest_pending(), ASKS_A_TICK)
+        self._asks_left, self._bytes_left = self.asks_a_tick, self.bytes_a_tick
+        halves, _ = self._index.pending(self._index.lowest_pending(), self.asks_a_tick)
         for half in halves:
             if half.physical_offset >= below or self._spent:
                 break
@@ -351,7 +356,7 @@ class Checks:
         members, sender = self._members(parts)
         if members:
             sent, _, history = self._index.checks(half.index)
-            self._walks.begin(half.index, half.group_hash)
+            self.walks.begin(half.index, half.group_hash)
             self._send(half, parts, first_asked(members, sender, sent, history, self._random.getrandbits(24)), now)
         return bool(members)
 
@@ -359,32 +364,32 @@ class Checks:
 
     def not_mine(self, index: int) -> None:
         """Have the next member asked: the one that was asked last about a half message cannot tell."""
-        if self._walks.go_on(index):
+        if self.walks.go_on(index):
             self._walks_due = LONG_AGO
 
     def _walk_on(self, now: Instant) -> None:
         """Ask the next members where the last ones could not tell, as far as check rates and this tick allow."""
         dues = []
-        for group in self._walks.groups():
+        for group in self.walks.groups():
             bucket = self._bucket(group, now.steady)
-            while not self._spent and bucket.level(now.steady) >= 1 and (index := self._walks.first(group)) is not None:
+            while not self._spent and bucket.level(now.steady) >= 1 and (index := self.walks.first(group)) is not None:
                 self._ask_next(index, bucket, now)
-            if self._walks.first(group) is not None:
+            if self.walks.first(group) is not None:
                 dues.append(now.steady if self._spent else max(bucket.due(), now.steady + 1))
         self._walks_due = min(dues, default=None)
 
     def _ask_next(self, index: int, bucket: TokenBucket, now: Instant) -> None:
-        asked, half = frozenset(self._walks.take(index)), self._index.half(index)
+        asked, half = frozenset(self.walks.take(index)), self._index.half(index)
         if half is None or half.state != State.PREPARED:
-            self._walks.end(index)
+            self.walks.end(index)
             return
         self._bytes_left -= half.size
         parts = self._parts(half)
         members, sender = ([], None) if parts is None else self._members(parts)
         history, start = self._index.checks(index).history, self._random.getrandbits(24)
-        member = next_asked(members, sender, history, asked, start) if len(asked) < ASKED_MAX else None
+        member = next_asked(members, sender, history, asked, start) if len(asked) < self.asked_max else None
         if parts is None or member is None:
-            self._walks.end(index)
+            self.walks.end(index)
             if members:
                 self._warn("half message %d: none of %d members of its group that were asked has a check of it", index, len(asked))
             return
@@ -418,5 +423,5 @@ class Checks:
         command.language = int(Language.JAVA)
         self._peers.answer(member.peer, encode(command))
         self._index.checked(half.index, now // 1000, member.short_hash)
-        self._walks.asked(half.index, member)
+        self.walks.asked(half.index, member)
         self.counters.sent += 1

@@ -69,6 +69,8 @@ class Counters(msgspec.Struct):
 class Decisions:
     """The service of the second phase."""
 
+    ops_at_once = OPS_AT_ONCE
+
     def __init__(
         self, context: Context, index: TransactionIndex, cache: HalfMessageCache, sends: Sends, late: LateDecisions,
         warn: Callable[..., None],
@@ -468,7 +470,7 @@ class Decisions:
 
         Return False when the store takes none.
         """
-        indexes = list(islice(self.owed_ops, OPS_AT_ONCE))
+        indexes = list(islice(self.owed_ops, self.ops_at_once))
         if indexes:
             try:
                 self._sends.append(OP_TOPIC, 0, self._ops(indexes, now), now)

@@ -54,6 +54,8 @@ _COPIED_MAX = 1000
 class Expiry:
     """The service that expires half messages and resumes them."""
 
+    copied_max = _COPIED_MAX
+
     def __init__(
         self, context: Context, index: TransactionIndex, sends: Sends, half_messages: HalfMessages, decisions: Decisions,
         late_decisions: LateDecisions, warn: Callable[..., None],
@@ -95,8 +97,8 @@ class Expiry:
             self._copied = self._copied_before()
         if half.index in self._copied:
             return
-        if len(self._copied) >= _COPIED_MAX:
-            raise StoreNotWritable(f"{_COPIED_MAX} others wait for their op records")
+        if len(self._copied) >= self.copied_max:
+            raise StoreNotWritable(f"{self.copied_max} others wait for their op records")
         self._late_decisions.check_room()
         self._index.make_room(0, 1)
         self._topics.ensure(EXPIRED_TOPIC, 1, now)
@@ -112,7 +114,7 @@ class Expiry:
         store, lowest = self._store, self._index.half(self._index.lowest_pending())
         copied: set[int] = set()
         end, first = store.queue_max(EXPIRED_TOPIC, 0), store.queue_min(EXPIRED_TOPIC, 0)
-        for offset in range(end - 1, max(first, end - _COPIED_MAX) - 1, -1):
+        for offset in range(end - 1, max(first, end - self.copied_max) - 1, -1):
             pieces = store.read(EXPIRED_TOPIC, 0, offset, 1).pieces
             places = places_of(pieces[0]) if pieces else None
             if places is None:

@@ -48,6 +48,10 @@ DECIDED_BY = b"DECIDED_BY\x01"
 class Pending:
     """The service that answers 31001 to 31005."""
 
+    records_max = RECORDS_MAX
+    bytes_max = BYTES_MAX
+    rows_max = ROWS_MAX
+
     def __init__(
         self, context: Context, index: TransactionIndex, halves: HalfMessages, decisions: Decisions, checks: Checks, expiry: Expiry,
         late: LateDecisions,
@@ -61,11 +65,11 @@ class Pending:
     def list(self, request: Request) -> Reply:
         """Answer undecided half messages, the oldest first (31001); beyond the bounds the reply says where to go on."""
         header = request.header(ListPendingTransactions)
-        index, count = self._index, min(max(header.count, 1), COUNT_MAX, RECORDS_MAX)
+        index, count = self._index, min(max(header.count, 1), COUNT_MAX, self.records_max)
         group_hash = None if header.group is None else tag_hash(header.group.encode())
         transactions: list[Transaction] = []
-        halves, following = index.pending(max(header.start, index.lowest_pending()), count, ROWS_MAX, group_hash)
-        left_bytes = BYTES_MAX
+        halves, following = index.pending(max(header.start, index.lowest_pending()), count, self.rows_max, group_hash)
+        left_bytes = self.bytes_max
         for half in halves:
             if not self._shown(half) or request.now.date - half.store_s * 1000 < header.older_than_ms:
                 following = index.end  # those that follow are younger still

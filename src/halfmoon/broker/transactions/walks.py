@@ -41,6 +41,8 @@ class Walk(msgspec.Struct, gc=False):
 class Walks:
     """The walks under way by half queue offset, and those among them where somebody is to be asked, by group."""
 
+    walks_max = WALKS_MAX
+
     def __init__(self) -> None:
         self._walks: dict[int, Walk] = {}
         self._waiting: dict[int, dict[int, None]] = {}
@@ -51,7 +53,7 @@ class Walks:
     def begin(self, index: int, group_hash: int) -> None:
         """Begin the walk of a half message, in place of the one before."""
         self.end(index)
-        if len(self._walks) >= WALKS_MAX:
+        if len(self._walks) >= self.walks_max:
             self.end(next(iter(self._walks)))
         self._walks[index] = Walk(group_hash, array("I"))
 
