@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from halfmoon.wire import peer
-from halfmoon.wire.peer import Asked, Backlog
+from halfmoon.wire.peer import Asked, RequestBacklog
 from simulation.messages.history import simulate
 from simulation.order.history import simulate_order
 from simulation.polls.history import simulate_polls

@@ -41,7 +41,7 @@ class Queues(msgspec.Struct, frozen=True, gc=False):
         return max(0, self.read_count, self.write_count)
 
 
-class Registration(NamedTuple):
+class BrokerRegistration(NamedTuple):
     """Registration of one broker. ``version`` is compared as a whole; ``topics`` may be any part of the broker's topics."""
 
     cluster: str

@@ -21,7 +21,7 @@ from halfmoon.sql92.tree import Bare, Constant, Equal, IsNull, Name, Node, Order
 _CONSTANTS_SHOWN = 8
 
 
-class Verdict(Enum):
+class FilterVerdict(Enum):
     """Result of an expression for one message. Only TRUE is a match."""
 
     TRUE = "true"
