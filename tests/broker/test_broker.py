@@ -159,8 +159,8 @@ def test_what_a_lost_connection_asked_while_it_did_not_read_is_carried_out(talk)
     assert groups_with_progress(talk) == list(range(40))
 
 
-def test_one_way_requests_that_are_too_many_to_wait_are_counted_by_name(talk, monkeypatch, caplog):
-    monkeypatch.setattr("halfmoon.wire.peer.WAITING_MAX", 10)
+def test_one_way_requests_that_are_too_many_to_wait_are_counted_by_name(talk, caplog):
+    talk.broker.backlog.waiting_max = 10
     talk.send("T")
     for number in range(100):
         talk.post(progress(f"G{number}"), oneway=True)
@@ -207,10 +207,10 @@ def test_a_mistake_with_one_request_costs_its_connection_and_no_other_request(ta
     assert "division by zero" in caplog.text
 
 
-def test_what_no_longer_fits_when_it_is_put_back_is_refused_in_a_turn_that_comes_by_itself(talk, monkeypatch):
+def test_what_no_longer_fits_when_it_is_put_back_is_refused_in_a_turn_that_comes_by_itself(talk):
     for number in range(500):
         talk.broker.topics.ensure(f"T{number}", 1, talk.now)
-    monkeypatch.setattr("halfmoon.wire.peer.WAITING_BYTES_MAX", 0)
+    talk.broker.backlog.waiting_bytes_max = 0
     talk.feed(1, asked(30, GetAllTopicConfig()))
     assert talk.broker.commit(talk.instant), "more is left"
     talk.turn()

@@ -13,7 +13,6 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from halfmoon.console import connections
 from halfmoon.console.connections import REQUESTS_MAX, BrowserConnection
 from tests.authority import Authority
 
@@ -26,9 +25,9 @@ async def hello(_scope: Any, _receive: Any, send: Any) -> None:
 
 
 @asynccontextmanager
-async def serving(app: Any, context: ssl.SSLContext | None = None) -> AsyncIterator[int]:
-    """Listen with connections of the console's; the port."""
-    made_of = type("Speaking", (BrowserConnection,), {"context": context})
+async def serving(app: Any, context: ssl.SSLContext | None = None, **bounds: float) -> AsyncIterator[int]:
+    """Listen with connections of the console's, whose class has these bounds; the port."""
+    made_of = type("Speaking", (BrowserConnection,), {"context": context, **bounds})
     config, state = uvicorn.Config(app, http=made_of, lifespan="off", limit_concurrency=REQUESTS_MAX), ServerState()
     config.load()
     made = lambda: made_of(config, state, {})  # noqa: E731
@@ -88,22 +87,19 @@ async def test_who_does_not_shake_hands_gives_way_to_who_does(tmp_path: Path):
             writer.close()
 
 
-async def test_headers_that_come_byte_by_byte_gain_no_time(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(connections, "WAIT_S", 0.3)
-    async with serving(hello) as port:
+async def test_headers_that_come_byte_by_byte_gain_no_time():
+    async with serving(hello, wait_s=0.3) as port:
         _, writer = await asyncio.open_connection("127.0.0.1", port)
         with pytest.raises(ConnectionError):
             await trickle(writer)
 
 
-async def test_a_request_has_its_own_longer_time_and_the_next_waits_anew(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(connections, "WAIT_S", 0.5)
-
+async def test_a_request_has_its_own_longer_time_and_the_next_waits_anew():
     async def slow(scope: Any, receive: Any, send: Any) -> None:
         await asyncio.sleep(1)
         await hello(scope, receive, send)
 
-    async with serving(slow) as port:
+    async with serving(slow, wait_s=0.5) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         for _ in range(2):
             writer.write(GET)
@@ -112,14 +108,12 @@ async def test_a_request_has_its_own_longer_time_and_the_next_waits_anew(monkeyp
         writer.close()
 
 
-async def test_a_request_that_never_ends_is_cut(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(connections, "REQUEST_S", 0.3)
-
+async def test_a_request_that_never_ends_is_cut():
     async def endless(_scope: Any, receive: Any, _send: Any) -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
 
-    async with serving(endless) as port:
+    async with serving(endless, request_s=0.3) as port:
         assert await asked(port, b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n1") == b""
 
 

@@ -49,8 +49,8 @@ class Cluster:
             raise self.group_error
         return {name: Backlog(number, 1000 * number) for number, name in enumerate(names)}
 
-    def sampler(self):
-        return Sampler(self, lambda: self.now)
+    def sampler(self, **given):
+        return Sampler(self, lambda: self.now, **given)
 
 
 async def sampled(cluster, times=1, every_ms=SAMPLE_MS):
@@ -167,7 +167,7 @@ async def test_all_who_look_are_given_the_same_until_the_next_sample():
     assert sampler.facts is not facts
 
 
-async def test_the_pause_doubles_while_nothing_answers_and_is_short_again_afterwards(monkeypatch: pytest.MonkeyPatch):
+async def test_the_pause_doubles_while_nothing_answers_and_is_short_again_afterwards():
     cluster, pauses = Cluster(BROKER), []
     cluster.error = ConnectFailed("no route", "ns:1")
 
@@ -179,13 +179,12 @@ async def test_the_pause_doubles_while_nothing_answers_and_is_short_again_afterw
         if len(pauses) == 9:
             raise asyncio.CancelledError
 
-    monkeypatch.setattr(module.asyncio, "sleep", sleep)
     with suppress(asyncio.CancelledError):
-        await cluster.sampler().run()
+        await cluster.sampler(sleep=sleep).run()
     assert pauses == [4, 8, 16, *[PAUSE_MAX_MS / 1000] * 4, 2, 2]
 
 
-async def test_a_slow_answer_is_waited_for_and_followed_by_a_pause(monkeypatch: pytest.MonkeyPatch):
+async def test_a_slow_answer_is_waited_for_and_followed_by_a_pause():
     cluster, pauses = Cluster(BROKER), []
 
     async def slow(*, groups):
@@ -197,9 +196,8 @@ async def test_a_slow_answer_is_waited_for_and_followed_by_a_pause(monkeypatch: 
         raise asyncio.CancelledError
 
     cluster.status = slow
-    monkeypatch.setattr(module.asyncio, "sleep", sleep)
     with suppress(asyncio.CancelledError):
-        await cluster.sampler().run()
+        await cluster.sampler(sleep=sleep).run()
     assert pauses == [SAMPLE_MS / 4 / 1000]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from halfmoon.columns.signing import Signer
-from halfmoon.nameserver import registrars
+from halfmoon.nameserver.registrars import GUESSES_A_MINUTE
 from halfmoon.wire.table import REQUESTS
 from tests.nameserver.house import House, register_body, register_fields
 
@@ -103,10 +103,9 @@ def test_beside_brokers_with_accounts_their_administrators_may():
     assert lacks(house, 216, {"topic": "t"}, who=("stranger", "the secret of operators"))
 
 
-def test_a_secret_can_be_guessed_only_so_often_in_a_minute(monkeypatch):
-    monkeypatch.setattr(registrars, "GUESSES_A_MINUTE", 3)
+def test_a_secret_can_be_guessed_only_so_often_in_a_minute():
     house = House(register_secret=SECRET)
-    for number in range(3):
+    for number in range(GUESSES_A_MINUTE):
         assert register(house, ("guesser", f"the guess number {number}"))
 
     assert register(house, ("halfmoon-broker", SECRET))
@@ -114,12 +113,13 @@ def test_a_secret_can_be_guessed_only_so_often_in_a_minute(monkeypatch):
     assert not register(house, ("halfmoon-broker", SECRET))
 
 
-def test_what_is_remembered_of_addresses_is_bounded(monkeypatch):
-    monkeypatch.setattr(registrars, "HOSTS_MAX", 0)
+def test_what_is_remembered_of_addresses_is_bounded():
     house = House(register_secret=SECRET)
+    house.core.registrars.hosts_max = 0
+    for number in range(GUESSES_A_MINUTE):
+        assert register(house, ("guesser", f"the guess number {number}"))
 
-    assert register(house)
-    assert house.core.registrars._guesses == {}
+    assert not register(house, ("halfmoon-broker", SECRET)), "nothing is remembered of this address"
 
 
 def test_refusals_are_logged_with_the_name_of_the_request_and_who_sent_it(caplog):

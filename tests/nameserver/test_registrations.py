@@ -140,9 +140,9 @@ def test_one_that_does_not_read_is_refused_and_the_next_is_read(large: bytes) ->
     assert [group.name for group in house.core.routes.groups()] == ["broker-b"]
 
 
-def test_what_waits_to_be_read_is_bounded(large: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registrations, "WAITING_BYTES_MAX", 2 * len(large))
+def test_what_waits_to_be_read_is_bounded(large: bytes) -> None:
     house = House()
+    house.core.handlers.large_registrations.waiting_bytes_max = 2 * len(large)
     peers = [house.connect() for _ in range(3)]
     for peer, name in zip(peers, ("broker-a", "broker-b", "broker-c")):
         send(house, peer, large, name=name)

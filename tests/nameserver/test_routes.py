@@ -105,9 +105,9 @@ def test_a_topic_with_a_name_as_nobody_has_one_is_left_out(topic: str) -> None:
     assert len(routes.last_left_out) <= 255
 
 
-def test_all_names_of_topics_fit_into_one_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("halfmoon.nameserver.routes.NAMES_BYTES_MAX", 1000)
+def test_all_names_of_topics_fit_into_one_answer() -> None:
     routes = Routes()
+    routes.names_bytes_max = 1000
     for version in range(3):
         routes.register(sent(topics={f"{number:0100}": Q for number in range(20)}, version=version), 1, 0)
         assert len(routes.topics()) == 10
@@ -117,18 +117,18 @@ def test_all_names_of_topics_fit_into_one_answer(monkeypatch: pytest.MonkeyPatch
         routes.delete_topic("x" * 100)
     routes.lost(1)
     routes.lost(2)
-    assert (routes.topics(), routes._entries, routes._names_bytes) == ([], 0, 0)
+    assert (routes.topics(), routes.entries, routes.names_bytes) == ([], 0, 0)
 
 
-def test_all_tables_together_have_so_many_entries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("halfmoon.nameserver.routes.ENTRIES_MAX", 10)
+def test_all_tables_together_have_so_many_entries() -> None:
     routes = Routes()
+    routes.entries_max = 10
     for name in "abc":
         routes.register(sent(name, topics={f"t{number}": Q for number in range(4)}), ord(name), 0)
-    assert (routes._entries, routes.left_out) == (10, 2)
+    assert (routes.entries, routes.left_out) == (10, 2)
     routes.lost(ord("a"))
     routes.register(sent("d", topics={"t0": Q}), 4, 0)
-    assert (routes._entries, routes.left_out) == (7, 2)
+    assert (routes.entries, routes.left_out) == (7, 2)
 
 
 def test_topics_change_only_with_the_version() -> None:

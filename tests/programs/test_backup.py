@@ -20,7 +20,7 @@ from halfmoon.client.ranges import Ranges
 from halfmoon.errors import StoreError, StoreLocked, UsageError
 from halfmoon.programs import backup as backing
 from halfmoon.programs.backup import back_up, copy_stopped
-from halfmoon.programs.replacing import MANIFEST
+from halfmoon.programs.replacing import MANIFEST, place_of
 from halfmoon.runtime.files.disk import RealDisk
 from halfmoon.runtime.files.filesystems import Kind
 from halfmoon.store.check.fsck import fsck
@@ -194,17 +194,16 @@ def test_a_file_of_an_older_backup_that_was_written_since_is_copied_again(tmp_pa
     assert spoilt.read_bytes() == (tmp_path / "store" / "commitlog" / spoilt.name).read_bytes()
 
 
-def test_damage_to_the_copy_is_found_by_its_checksums(store, tmp_path, monkeypatch):
-    def spoils(fd, data, at):
-        wrong(fd, bytes([data[0] ^ 1]) + data[1:], at)
+def test_damage_to_the_copy_is_found_by_its_checksums(store, tmp_path):
+    def spoils(done, of_all):
+        for path in place_of(store, tmp_path / "older").new.rglob("topics.json"):
+            path.write_bytes(b"damaged")
 
     back_up(store, tmp_path / "older")
     before = (tmp_path / "older" / MANIFEST).read_bytes()
-    wrong = backing._write_all
-    monkeypatch.setattr("halfmoon.programs.backup._write_all", spoils)
 
     with pytest.raises(StoreError, match="checksum"):
-        back_up(store, tmp_path / "older", verify=True)
+        back_up(store, tmp_path / "older", verify=True, progress=spoils)
     assert (tmp_path / "older" / MANIFEST).read_bytes() == before, "the older backup is what it was"
 
 
@@ -228,31 +227,26 @@ def test_a_backup_on_which_a_broker_was_started_is_not_replaced(store, tmp_path)
     assert read(tmp_path / "backup") == bodies(range(22))
 
 
-def test_a_backup_on_which_a_broker_is_started_meanwhile_is_not_replaced(store, tmp_path, monkeypatch):
-    def starts(copy):
+def test_a_backup_on_which_a_broker_is_started_meanwhile_is_not_replaced(store, tmp_path):
+    def starts(done, of_all):
         (tmp_path / "backup" / "lock").write_bytes(b"lock")
-        verify(copy)
 
     back_up(store, tmp_path / "backup")
-    verify = backing._Copy.verify
-    monkeypatch.setattr("halfmoon.programs.backup._Copy.verify", starts)
     with pytest.raises(UsageError, match="a broker was started on"):
-        back_up(store, tmp_path / "backup", verify=True)
+        back_up(store, tmp_path / "backup", progress=starts)
     assert (tmp_path / "backup" / "lock").exists()
 
 
-def test_a_copy_that_cannot_be_completed_gives_its_room_back(store, tmp_path, monkeypatch):
-    def is_full(fd, data, at):
+def test_a_copy_that_cannot_be_completed_gives_its_room_back(store, tmp_path):
+    def is_full(done, of_all):
         raise OSError(ENOSPC, "No space left on device")
 
     back_up(store, tmp_path / "backup")
     before = (tmp_path / "backup" / MANIFEST).read_bytes()
-    with monkeypatch.context() as patch:
-        patch.setattr("halfmoon.programs.backup._write_all", is_full)
-        with pytest.raises(OSError, match="No space"):
-            back_up(store, tmp_path / "backup")
-        with pytest.raises(OSError, match="No space"):
-            copy_stopped(store, tmp_path / "copy")
+    with pytest.raises(OSError, match="No space"):
+        back_up(store, tmp_path / "backup", progress=is_full)
+    with pytest.raises(OSError, match="No space"):
+        copy_stopped(store, tmp_path / "copy", is_full)
 
     assert sorted(path.name for path in tmp_path.iterdir()) == [".backup.lock", ".copy.lock", "backup", "store"]
     assert (tmp_path / "backup" / MANIFEST).read_bytes() == before
@@ -381,28 +375,21 @@ def test_a_first_file_of_the_log_without_bytes_stops_no_backup(tmp_path, monkeyp
     assert made.running
 
 
-def test_a_topic_that_is_deleted_meanwhile_is_left_out(store, tmp_path, monkeypatch):
-    def deletes(copy):
-        paths = list(listed(copy))
-        shutil.rmtree(store / "consumequeue" / "orders")
-        return iter(paths)
+def test_a_topic_that_is_deleted_meanwhile_is_left_out(store, tmp_path):
+    def deletes(done, of_all):
+        shutil.rmtree(store / "consumequeue" / "orders", ignore_errors=True)
 
-    listed = backing._Copy._paths
-    monkeypatch.setattr("halfmoon.programs.backup._Copy._paths", deletes)
-    back_up(store, tmp_path / "backup")
+    back_up(store, tmp_path / "backup", progress=deletes)
     assert not (tmp_path / "backup" / "consumequeue" / "orders").exists()
 
 
-def test_a_copy_of_a_stopped_store_appears_complete_and_is_no_backup(store, tmp_path, monkeypatch):
-    def stops(copy, held):
-        run(copy, held)
-        raise KeyboardInterrupt
+def test_a_copy_of_a_stopped_store_appears_complete_and_is_no_backup(store, tmp_path):
+    def stops(done, of_all):
+        if (place_of(store, tmp_path / "copy").new / "commitlog").exists():  # it comes last
+            raise KeyboardInterrupt
 
-    run = backing._Copy.run
-    with monkeypatch.context() as patch:
-        patch.setattr("halfmoon.programs.backup._Copy.run", stops)
-        with pytest.raises(KeyboardInterrupt):
-            copy_stopped(store, tmp_path / "copy")
+    with pytest.raises(KeyboardInterrupt):
+        copy_stopped(store, tmp_path / "copy", stops)
     assert not (tmp_path / "copy").exists()
 
     copy_stopped(store, tmp_path / "copy")

@@ -13,7 +13,6 @@ from uuid import uuid4
 
 import pytest
 
-from halfmoon.runtime import readiness
 from halfmoon.runtime.readiness import READY, STOPPING, notify
 
 
@@ -58,15 +57,13 @@ def test_a_socket_that_cannot_be_reached_is_logged_and_stops_nothing(
     assert "service manager not told: state=STOPPING=1" in caplog.text
 
 
-def test_a_manager_that_never_reads_is_not_waited_for(
-    manager: socket.socket, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(readiness, "_SEND_SECONDS_MAX", 0.01)
+def test_a_manager_that_never_reads_is_not_waited_for(manager: socket.socket, caplog: pytest.LogCaptureFixture) -> None:
+    sent = 0
+    while notify(READY):
+        sent += 1
+        assert sent < 2_000
 
-    sent = [notify(READY) for _ in range(2_000)]
-
-    assert sent[0]
-    assert not sent[-1]
+    assert sent > 0
     assert "timed out" in caplog.text
 
 

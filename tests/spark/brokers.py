@@ -11,7 +11,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from halfmoon import Admin, Message, MessageQueue, Producer
 from halfmoon.spark.lake.files import messages
-from halfmoon.spark.lake.ingest import _todo
+from halfmoon.spark.lake.ingest import unread_ranges
 from halfmoon.spark.lake.ledger import TableState
 from halfmoon.spark.lake.manifest import TaskReport, manifest_of
 from halfmoon.spark.source.options import source_options
@@ -71,7 +71,7 @@ class Brokers:
     def ingest(self, state: TableState, **given: str) -> tuple[list[str], TableState]:
         """Return the bodies that an ingest would put into a table now, and the table's state behind that."""
         options = source_options({"endpoints": self.nameserver, "retries": "1", **given}, "batch")
-        todo = _todo(state, options)
+        todo = unread_ranges(state, options)
         gaps: list[Range] = []
         columns = [batch.column("body") for batch in messages(options, ("body",), todo, gaps)]
         report = TaskReport(attempt="", spans=tuple(todo))

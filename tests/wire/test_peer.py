@@ -328,10 +328,9 @@ FEW, ALL_FEW = 3, 7
 
 
 @pytest.mark.parametrize("seed", range(200))
-def test_whatever_connections_do_each_request_is_handled_once_and_in_order(seed, monkeypatch):
-    monkeypatch.setattr("halfmoon.wire.peer.REQUESTS_A_TURN", FEW)
-    monkeypatch.setattr("halfmoon.wire.peer.ALL_REQUESTS_A_TURN", ALL_FEW)
+def test_whatever_connections_do_each_request_is_handled_once_and_in_order(seed):
     history = History(seed)
+    history.backlog.requests_a_turn, history.backlog.all_requests_a_turn = FEW, ALL_FEW
     for _ in range(60):
         history.step()
     for peer in history.peers:
@@ -341,4 +340,4 @@ def test_whatever_connections_do_each_request_is_handled_once_and_in_order(seed,
     assert history.handled == {peer: list(range(count)) for peer, count in history.asked.items()}
     assert set(history.ended) == history.gone
     assert len(history.ended) == len(history.gone), "each is told once"
-    assert (history.backlog._bytes, [peer.waiting_bytes for peer in history.peers]) == (0, [0] * 4)
+    assert (history.backlog.waiting_bytes, [peer.waiting_bytes for peer in history.peers]) == (0, [0] * 4)

@@ -27,6 +27,7 @@ class BrowserConnection(H11Protocol):
     """
 
     context: ssl.SSLContext | None = None
+    wait_s, request_s = WAIT_S, REQUEST_S
     _handshake: asyncio.Task[None]
     _early = b""
     _deadline: asyncio.TimerHandle
@@ -46,7 +47,7 @@ class BrowserConnection(H11Protocol):
                 min(waiting, key=lambda other: other._since_s)._drop()
         self.transport = transport
         self._since_s = self.loop.time()
-        self._deadline = self.loop.call_later(WAIT_S, transport.abort)
+        self._deadline = self.loop.call_later(self.wait_s, transport.abort)
         if self.context is None:
             super().connection_made(transport)
             return
@@ -56,7 +57,7 @@ class BrowserConnection(H11Protocol):
 
     async def _shake_hands(self, transport: asyncio.Transport, context: ssl.SSLContext) -> None:
         try:
-            secure = await self.loop.start_tls(transport, self, context, server_side=True, ssl_handshake_timeout=WAIT_S)
+            secure = await self.loop.start_tls(transport, self, context, server_side=True, ssl_handshake_timeout=self.wait_s)
         except OSError:  # SSLError is one
             secure = None
         if secure is None:
@@ -94,4 +95,4 @@ class BrowserConnection(H11Protocol):
         if serving is not self._serving:
             self._serving, self._since_s = serving, self.loop.time()
             self._deadline.cancel()
-            self._deadline = self.loop.call_later(REQUEST_S if serving else WAIT_S, self.transport.abort)
+            self._deadline = self.loop.call_later(self.request_s if serving else self.wait_s, self.transport.abort)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from heapq import nlargest
 from typing import Any, Self
 
@@ -45,8 +45,10 @@ class Sampler:
 
     _task: asyncio.Task[None]
 
-    def __init__(self, admin: AsyncAdmin, now_ms: Callable[[], int] = now_ms) -> None:
-        self._admin, self._now_ms = admin, now_ms
+    def __init__(
+        self, admin: AsyncAdmin, now_ms: Callable[[], int] = now_ms, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    ) -> None:
+        self.admin, self.now_ms, self._sleep = admin, now_ms, sleep
         self._history: dict[str, deque[tuple[int, float | None]]] = {name: deque(maxlen=KEPT_MS // SAMPLE_MS) for name in RATES}
         self._history["backlog"] = deque(maxlen=KEPT_MS // BACKLOG_MS)
         self._failing_since_ms: int | None = None
@@ -68,16 +70,16 @@ class Sampler:
         """Sample until cancelled."""
         pause_ms = SAMPLE_MS
         while True:
-            begun_ms = self._now_ms()
+            begun_ms = self.now_ms()
             await self.sample()
             pause_ms = SAMPLE_MS if self._failing_since_ms is None else min(PAUSE_MAX_MS, 2 * pause_ms)
-            await asyncio.sleep(max(SAMPLE_MS // 4, min(pause_ms, begun_ms + pause_ms - self._now_ms())) / 1000)
+            await self._sleep(max(SAMPLE_MS // 4, min(pause_ms, begun_ms + pause_ms - self.now_ms())) / 1000)
 
     async def sample(self) -> None:
         """Ask every broker, and for the groups when it is time; an error is kept as the reason for a gap."""
-        at_ms = self._now_ms()
+        at_ms = self.now_ms()
         try:
-            status = await self._admin.status(groups=False)
+            status = await self.admin.status(groups=False)
             figures = _figures(status.brokers)
         except Exception as exc:
             status, figures = ClusterStatus(at_ms, "down", [_reason(exc)], [], {}), _figures([])
@@ -90,13 +92,13 @@ class Sampler:
         self.facts = self._found(status)
 
     async def _sample_backlog(self) -> None:
-        at_ms, total, self._behind, failing = self._now_ms(), None, {}, list[str]()
+        at_ms, total, self._behind, failing = self.now_ms(), None, {}, list[str]()
         try:
             if self._failing_since_ms is None:
                 if self._rounds % min(LIST_EVERY_MAX, 1 + self._group_count // GROUPS_MAX) == 0:
-                    names = [*filter(is_users_group, await self._admin.groups(failing=failing))]
+                    names = [*filter(is_users_group, await self.admin.groups(failing=failing))]
                     self._groups, self._group_count = names[:GROUPS_MAX], len(names)
-                self._behind = await self._admin.backlogs(self._groups, failing=failing)
+                self._behind = await self.admin.backlogs(self._groups, failing=failing)
                 total = sum(behind.messages for behind in self._behind.values())
                 self._rounds += 1
         except Exception as exc:

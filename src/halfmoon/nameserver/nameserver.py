@@ -53,13 +53,13 @@ class NameServer:
         self.values = KeyValues(
             entries_max=settings.kv_entries_max, value_bytes_max=settings.kv_value_bytes_max, bytes_max=settings.kv_bytes_max
         )
-        self._handlers = Handlers(settings, self.routes, self.values)
-        self._handlers.answer_later = self._answer_later
+        self.handlers = Handlers(settings, self.routes, self.values)
+        self.handlers.answer_later = self._answer_later
         self.registrars = Registrars(settings)
         self.peers = Peers()
         self._backlog = RequestBacklog()
         self._refusals = RateLimitedLog(audit, now.steady)
-        self._saves = _Saves(disk, self._handlers.dump)
+        self._saves = _Saves(disk, self.handlers.dump)
         self.start(now)
         self._stopping = False
         self._lock = disk.lock(LOCK) if disk is not None else None
@@ -74,23 +74,23 @@ class NameServer:
     @property
     def settings(self) -> NameServerSettings:
         """The settings as they are now; some can be changed by a request."""
-        return self._handlers.settings
+        return self.handlers.settings
 
     def _load_changes(self, data: bytes) -> None:
         try:
-            self._handlers.change(data.decode())
+            self.handlers.change(data.decode())
         except BrokerError as exc:
             raise ValueError(exc.remark) from None
 
     def codes(self) -> frozenset[int]:
         """Return the codes of the requests that it answers."""
-        return frozenset(self._handlers.table)
+        return frozenset(self.handlers.table)
 
     # ------------------------------------------------------------ the runtime's calls
 
     def start(self, now: Instant) -> None:
         """Begin."""
-        self._handlers.started_at = now.steady
+        self.handlers.started_at = now.steady
         self._scan_at = now.steady + FIRST_SCAN_MS
 
     def connected(self, peer: int, remote: str, now: Instant) -> None:
@@ -159,7 +159,7 @@ class NameServer:
     def _forget(self, peer: int) -> None:
         """Forget a connection, and the brokers that registered over it."""
         self.peers.lost(peer)
-        self._handlers.large_registrations.lost(peer)
+        self.handlers.large_registrations.lost(peer)
         for address in self.routes.lost(peer):
             log.warning("broker lost its connection: address=%s", address)
 
@@ -184,7 +184,7 @@ class NameServer:
 
     def effects(self) -> list[CoreEffect]:
         """Take out what is to be done."""
-        works = [*self._handlers.large_registrations.works(), *self._saves.works()]
+        works = [*self.handlers.large_registrations.works(), *self._saves.works()]
         if self._stopping and self._saves.idle:
             self._release()
         return [*self.peers.effects(self._backlog), *works]
@@ -202,7 +202,7 @@ class NameServer:
     # ------------------------------------------------------------ requests
 
     def _handle(self, peer: Peer, command: Command, now: Instant) -> None:
-        handler = self._handlers.table.get(command.code)
+        handler = self.handlers.table.get(command.code)
         if handler is None:
             self._answer(peer, command, 3, not_supported(command.code))
             return

@@ -37,6 +37,8 @@ log = logging.getLogger("halfmoon.nameserver")
 class Registrars:
     """The check. ``administrator`` and ``is_administrator`` are set where a broker with accounts is in the same process."""
 
+    hosts_max = HOSTS_MAX
+
     def __init__(self, settings: NameServerSettings) -> None:
         self._networks = [ip_network(text.strip(), strict=False) for text in settings.register_from.split(",") if text.strip()]
         self._secrets = [text.encode() for text in (settings.register_secret, settings.register_secret_previous) if text]
@@ -63,7 +65,7 @@ class Registrars:
             self._guesses.clear()
         if self._guesses.get(host, 0) < GUESSES_A_MINUTE and self._signed(command, now):
             return
-        if host in self._guesses or len(self._guesses) < HOSTS_MAX:
+        if host in self._guesses or len(self._guesses) < self.hosts_max:
             self._guesses[host] = self._guesses.get(host, 0) + 1
         self._log.tick(now.steady)
         self._log.warning(

@@ -124,6 +124,8 @@ class LargeRegistrations:
     the first.
     """
 
+    waiting_bytes_max = WAITING_BYTES_MAX
+
     def __init__(self, take: Callable[[LargeRegistration, BrokerRegistration, bool, Instant], bool]) -> None:
         self._take = take
         self._waiting: deque[LargeRegistration] = deque()
@@ -134,8 +136,8 @@ class LargeRegistrations:
 
     def add(self, large: LargeRegistration) -> None:
         """Have a registration read. Raises SystemBusy when too much waits already."""
-        if self._bytes + len(large.command.body) > WAITING_BYTES_MAX:
-            raise SystemBusy(f"registrations of more than {WAITING_BYTES_MAX} bytes wait to be read")
+        if self._bytes + len(large.command.body) > self.waiting_bytes_max:
+            raise SystemBusy(f"registrations of more than {self.waiting_bytes_max} bytes wait to be read")
         self._bytes += len(large.command.body)
         self._waiting.append(large)
         self._newest[large.broker] = large

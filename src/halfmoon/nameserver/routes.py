@@ -110,6 +110,9 @@ class TableFull(Exception):
 class Routes:
     """The tables. ``expiry_ms`` is the time to live of a broker that names none."""
 
+    entries_max = ENTRIES_MAX
+    names_bytes_max = NAMES_BYTES_MAX
+
     def __init__(self, *, expiry_ms: int = 120_000, brokers_max: int = 10_000, topics_max: int = 200_000) -> None:
         self.expiry_ms, self._brokers_max, self._topics_max = expiry_ms, brokers_max, topics_max
         self._topics: dict[str, dict[str, Queues]] = {}
@@ -123,7 +126,7 @@ class Routes:
         self.left_out = 0
         """Topics that a registration brought and a bound kept out, in all."""
         self.last_left_out = ""
-        self._entries = self._names_bytes = self._absent_bytes = 0
+        self.entries = self.names_bytes = self._absent_bytes = 0
 
     # ------------------------------------------------------------ brokers come
 
@@ -194,19 +197,19 @@ class Routes:
             return
         if not by_broker:
             self._topics[topic] = by_broker
-            self._names_bytes += len(topic.encode())
-        self._entries += known is None
+            self.names_bytes += len(topic.encode())
+        self.entries += known is None
         by_broker[name] = queues
         self._topics_of.setdefault(name, set()).add(topic)
 
     def _fits(self, topic: str, by_broker: Mapping[str, Queues], name: str, queues: Queues) -> bool:
         if not by_broker:
-            size = self._names_bytes + len(topic.encode())
+            size = self.names_bytes + len(topic.encode())
             if len(topic) > NAME_LENGTH_MAX or not topic.isprintable():
                 return False
-            if len(self._topics) >= self._topics_max or size > NAMES_BYTES_MAX:
+            if len(self._topics) >= self._topics_max or size > self.names_bytes_max:
                 return False
-        if name not in by_broker and (self._entries >= ENTRIES_MAX or len(by_broker) >= ROUTE_BROKERS_MAX):
+        if name not in by_broker and (self.entries >= self.entries_max or len(by_broker) >= ROUTE_BROKERS_MAX):
             return False
         others = sum(each.queue_count for broker, each in by_broker.items() if broker != name)
         return others + queues.queue_count <= ROUTE_QUEUES_MAX
@@ -282,7 +285,7 @@ class Routes:
         if read:
             self._absent[group.name] = (group.cluster, read)
             self._absent_bytes += _bytes_of(read)
-        while len(self._absent) > self._brokers_max or self._absent_bytes > NAMES_BYTES_MAX:
+        while len(self._absent) > self._brokers_max or self._absent_bytes > self.names_bytes_max:
             self._is_back(next(iter(self._absent)))
 
     def _is_back(self, name: str) -> None:
@@ -296,10 +299,10 @@ class Routes:
         queues = by_broker.pop(name, None)
         if queues is None:
             return False
-        self._entries -= 1
+        self.entries -= 1
         if not by_broker:
             del self._topics[topic]
-            self._names_bytes -= len(topic.encode())
+            self.names_bytes -= len(topic.encode())
         return queues.read_count > 0 and bool(queues.perm & Perm.READ)
 
     def _forget_peer(self, peer: int, key: tuple[str, str]) -> None:

@@ -59,6 +59,8 @@ METRICS = [
 class Monitoring:
     """Answers for servers, once `watch` has told it which. ``server`` has the port: started after them, stopped before."""
 
+    shared_s = SHARED_S
+
     def __init__(self, settings: HttpSettings) -> None:
         self._settings = settings
         names = frozenset(settings.http_names.split(","))
@@ -120,7 +122,7 @@ class Monitoring:
 
     async def _fresh_page(self) -> MetricsPage:
         loop = asyncio.get_running_loop()
-        if self._page is not None and loop.time() - self._page[0] < SHARED_S:
+        if self._page is not None and loop.time() - self._page[0] < self.shared_s:
             return self._page[1]
         if self._gathering is None:
             self._gathering = loop.create_task(self._gather())

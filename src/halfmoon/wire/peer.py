@@ -338,12 +338,17 @@ class RequestBacklog:
     requests of its wait: what it sends now must not overtake them.
     """
 
+    requests_a_turn = REQUESTS_A_TURN
+    all_requests_a_turn = ALL_REQUESTS_A_TURN
+    waiting_max = WAITING_MAX
+    waiting_bytes_max = WAITING_BYTES_MAX
+
     def __init__(self) -> None:
         self.waiting: dict[Peer, deque[tuple[bytes, Frame]]] = {}
         """Requests for a further turn, the next connection first."""
         self.slow: dict[Peer, deque[tuple[bytes, Frame]]] = {}
         """Those of connections that do not read, which may have none."""
-        self._bytes = 0
+        self.waiting_bytes = 0
         self.excess: list[Asked] = []
         self._gone: dict[Peer, bool] = {}
 
@@ -360,14 +365,14 @@ class RequestBacklog:
         waited = list(self.waiting)
         taken: list[Asked] = []
         for peer, data, frames in cut:
-            count = REQUESTS_A_TURN if len(taken) < ALL_REQUESTS_A_TURN else 0
+            count = self.requests_a_turn if len(taken) < self.all_requests_a_turn else 0
             if peer in self.waiting or peer in self.slow:
                 count = 0
             taken += [(peer, data, frame) for frame in frames[:count]]
             if len(frames) > count:
                 self._keep(peer, data, frames[count:])
         for peer in waited:
-            if len(taken) >= ALL_REQUESTS_A_TURN:
+            if len(taken) >= self.all_requests_a_turn:
                 break
             self._take_share(peer, taken)
         return taken
@@ -379,7 +384,7 @@ class RequestBacklog:
         """
         for peer, data, frame in reversed(asked):
             request = _alone(data, frame)
-            if self._bytes + _size(request[1]) > WAITING_BYTES_MAX:
+            if self.waiting_bytes + _size(request[1]) > self.waiting_bytes_max:
                 self.excess.append((peer, *request))
             else:
                 self._line(peer).appendleft(request)
@@ -427,7 +432,7 @@ class RequestBacklog:
         return self.waiting.setdefault(peer, deque()) if line is None else line
 
     def _count(self, peer: Peer, size: int) -> None:
-        self._bytes += size
+        self.waiting_bytes += size
         peer.waiting_bytes += size
 
     def _keep(self, peer: Peer, data: bytes, frames: list[Frame]) -> None:
@@ -435,7 +440,7 @@ class RequestBacklog:
         line = self._line(peer)
         for at, frame in enumerate(frames):
             size = _size(frame)
-            if len(line) >= WAITING_MAX or peer.waiting_bytes + size > WAITING_BYTES_MAX - self._bytes:
+            if len(line) >= self.waiting_max or peer.waiting_bytes + size > self.waiting_bytes_max - self.waiting_bytes:
                 self.excess += [(peer, data, frame) for frame in frames[at:]]
                 break
             line.append(_alone(data, frame))
@@ -446,7 +451,7 @@ class RequestBacklog:
     def _take_share(self, peer: Peer, taken: list[Asked]) -> None:
         """Take the next requests of a connection, which goes to the end of the line."""
         queue = self.waiting.pop(peer)
-        for _ in range(min(REQUESTS_A_TURN, len(queue))):
+        for _ in range(min(self.requests_a_turn, len(queue))):
             data, frame = queue.popleft()
             self._count(peer, -_size(frame))
             taken.append((peer, data, frame))

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from halfmoon.console.access import users as module
 from halfmoon.console.access.database import NAME
 from halfmoon.console.access.users import ONE_TIME_MS, User, Users
 from halfmoon.errors import SettingError, UsageError
@@ -28,10 +27,9 @@ def directory(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def users(directory: Path, clock, monkeypatch: pytest.MonkeyPatch) -> Users:
+def users(directory: Path, clock) -> Users:
     """Users whose hashes cost little."""
-    monkeypatch.setattr(module, "N", 2)
-    return Users(directory, clock)
+    return Users(directory, clock, scrypt_n=2)
 
 
 def stored(directory: Path, column: str) -> list:

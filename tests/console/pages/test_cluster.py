@@ -26,7 +26,7 @@ def cluster_of(site):
     def of(*brokers, groups=()):
         cluster = Cluster(*brokers, groups=groups)
         sampler = site.services.sampler
-        sampler._admin, sampler._now_ms = cluster, lambda: cluster.now
+        sampler.admin, sampler.now_ms = cluster, lambda: cluster.now
         return cluster, sampler
 
     return of
@@ -205,13 +205,13 @@ async def test_a_group_that_nobody_is_in_says_so(site: Site):
     assert (await site.json("/clients", group="Nobody"))["clients"] == []
 
 
-async def test_many_clients_are_paged_and_every_one_stands_on_one_page(site: Site, monkeypatch):
+async def test_many_clients_are_paged_and_every_one_stands_on_one_page(site: Site):
     every = [ConnectedClient("producer", "P", f"client-{n:03}", "a:1", "JAVA", "V5", ["b:1"]) for n in range(250)]
 
-    async def clients(_self: object, _group: str | None, *, failing: list[str]) -> ClientList:
+    async def clients(_group: str | None, *, failing: list[str]) -> ClientList:
         return ClientList(every, ["b:2"])
 
-    monkeypatch.setattr(type(site.admin), "clients", clients)
+    site.answers(clients=clients)
     first = await site.json("/clients")
     second = await site.json("/clients", after=first["next"])
     third = await site.json("/clients", after=second["next"])

@@ -8,7 +8,7 @@ import pytest
 
 from halfmoon import Message, Producer
 from halfmoon.client.core.admin import delay
-from halfmoon.console.pages import delays as module
+from halfmoon.console.page import PAGE_SIZE
 from halfmoon.errors import RequestNotSupported
 from tests.console.conftest import Site
 
@@ -49,9 +49,8 @@ async def test_what_waits_is_listed_the_next_first_with_how_long_and_how_much(si
     assert "on a level: stays" in page
 
 
-async def test_pages_together_are_all_that_waits(site: Site, topic: str, monkeypatch):
-    ids = put_off(site, *(Message(topic, b"x", delay=3600 + n) for n in range(5)))
-    monkeypatch.setattr(module, "PAGE_SIZE", 2)
+async def test_pages_together_are_all_that_waits(site: Site, topic: str):
+    ids = put_off(site, *(Message(topic, b"x", delay=3600 + n) for n in range(2 * PAGE_SIZE + 1)))
 
     found, after = [], ""
     while after is not None:

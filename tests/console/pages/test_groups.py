@@ -15,7 +15,6 @@ import pytest
 
 from halfmoon import Admin, AsyncProducer, AsyncPushConsumer, ConsumeFrom, Message, MessageModel, MessageQueue
 from halfmoon.console import blocking
-from halfmoon.console.pages import groups
 from halfmoon.errors import RequestNotSupported, UsageError
 from halfmoon.testing.local import LocalCluster
 from halfmoon.wire.bodies import SubscriptionGroupConfig
@@ -194,11 +193,11 @@ async def test_a_group_that_broadcasts_says_so(site, cluster, name, topic, tmp_p
     assert (found["model"], found["members"]) == ("broadcasting", 1)
 
 
-async def test_a_member_that_does_not_say_how_it_is_leaves_the_page_whole(site, cluster, name, topic, monkeypatch):
+async def test_a_member_that_does_not_say_how_it_is_leaves_the_page_whole(site, cluster, name, topic):
     async def refused(*_: Any, **__: Any) -> Any:
         raise RequestNotSupported("request type 307 not supported")
 
-    monkeypatch.setattr(site.admin, "consumer_running_info", refused, raising=False)
+    site.answers(consumer_running_info=refused)
     await send(cluster, topic, 1)
     async with member(cluster, name, topic) as consumer:
         await soon(lambda: consumer.got)
@@ -210,12 +209,11 @@ async def test_a_member_that_does_not_say_how_it_is_leaves_the_page_whole(site, 
     assert [(each["client_id"], each["queues"]) for each in facts["members"]] == [(consumer.client_id, None)]
 
 
-async def test_a_row_does_not_wait_for_members_that_never_answer(site, cluster, name, topic, monkeypatch):
+async def test_a_row_does_not_wait_for_members_that_never_answer(site, cluster, name, topic):
     async def silent(*_: Any, **__: Any) -> Any:
         await asyncio.sleep(600)
 
-    monkeypatch.setattr(site.admin, "consumer_running_info", silent, raising=False)
-    monkeypatch.setattr(groups, "ROW_WAIT_S", 0.05)
+    site.answers(consumer_running_info=silent)
     await send(cluster, topic, 1)
     async with member(cluster, name, topic) as consumer:
         await soon(lambda: consumer.got)
@@ -224,7 +222,7 @@ async def test_a_row_does_not_wait_for_members_that_never_answer(site, cluster, 
     assert (found["lag"], found["members"], found["blocks"]) == (1, 1, [])
 
 
-async def test_a_broker_that_does_not_answer_for_one_group_leaves_the_others(site, cluster, name, monkeypatch):
+async def test_a_broker_that_does_not_answer_for_one_group_leaves_the_others(site, cluster, name):
     asked = site.admin.consume_stats
 
     async def answered(group: str, *topic: str) -> Any:
@@ -232,7 +230,7 @@ async def test_a_broker_that_does_not_answer_for_one_group_leaves_the_others(sit
             raise RequestNotSupported("request type 208 not supported")
         return await asked(group, *topic)
 
-    monkeypatch.setattr(site.admin, "consume_stats", answered, raising=False)
+    site.answers(consume_stats=answered)
     with Admin(nameserver=cluster.nameserver) as admin:
         admin.create_group(f"{name}_x")
 
@@ -243,7 +241,7 @@ async def test_a_broker_that_does_not_answer_for_one_group_leaves_the_others(sit
     assert "request type 208 not supported" in await site.text("/groups", search=name)
 
 
-async def test_hostile_names_are_shown_as_text(site, cluster, name, topic, monkeypatch):
+async def test_hostile_names_are_shown_as_text(site, cluster, name, topic):
     hostile = '<script>alert("1")</script>\u202e'
     answer = await site.get("/group", name=hostile)
     assert answer.status_code == 404
@@ -258,7 +256,7 @@ async def test_hostile_names_are_shown_as_text(site, cluster, name, topic, monke
     async def names(*, failing: list[str]) -> list[str]:
         return [hostile]
 
-    monkeypatch.setattr(site.admin, "groups", names, raising=False)
+    site.answers(groups=names)
     page = await site.text("/groups")
     assert "&lt;script&gt;alert(" in page
     assert "<script>alert" not in page
@@ -345,7 +343,7 @@ async def test_members_that_are_online_go_on_from_where_they_were_moved(site, cl
     assert [message.msg_id for message in consumer.got] == [*ids, *ids]
 
 
-async def test_brokers_that_move_to_a_time_only_are_given_the_time_that_was_shown(site, cluster, name, topic, monkeypatch):
+async def test_brokers_that_move_to_a_time_only_are_given_the_time_that_was_shown(site, cluster, name, topic):
     """As Apache's before 5.0 do while members are online."""
     await at_rest(cluster, name, topic, consumed=2, waiting=3)
     moves, asked = site.admin.reset_offsets, []
@@ -356,7 +354,7 @@ async def test_brokers_that_move_to_a_time_only_are_given_the_time_that_was_show
             raise UsageError("the broker moves a group with members online to a time only: stop the members, or give a time")
         return await moves(group, topic, to, **options)
 
-    monkeypatch.setattr(site.admin, "reset_offsets", by_time, raising=False)
+    site.answers(reset_offsets=by_time)
     page = await site.text("/group/reset", group=name, topic=topic, to="time", time="2020-01-31T08:00:00+08:00")
     assert "messages that come until you press the button count as well" in page
     assert (await site.post("/group/reset", **fields(page))).status_code == 200

@@ -285,14 +285,14 @@ async def test_a_message_that_is_gone_since_it_was_listed_is_said_to_be(site):
     assert "no message" in site.said(await site.post("/message/resend", topic=topic, id=gone))
 
 
-async def test_a_life_that_no_broker_tells_is_said_and_the_message_is_shown(site, monkeypatch):
+async def test_a_life_that_no_broker_tells_is_said_and_the_message_is_shown(site):
     topic = new_topic(site.nameserver)
     [result] = await send(site, Message(topic, b"paid"))
 
     async def silent(*_: object) -> Any:
         raise RequestTimeout("broker-a", 3000)
 
-    monkeypatch.setattr(site.admin, "trace", silent)
+    site.answers(trace=silent)
     shown = text_of(await site.text("/message", topic=topic, id=result.msg_id))
 
     assert "The history is not known" in shown

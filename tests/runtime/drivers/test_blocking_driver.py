@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -182,14 +181,14 @@ def test_it_is_refused_in_the_loops_own_thread(both: Both, loop: BackgroundLoop)
     assert both.line.seen == []
 
 
-def test_it_is_refused_in_a_forked_child(both: Both, loop: BackgroundLoop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "pid", os.getpid() + 1)
+def test_it_is_refused_in_a_forked_child(both: Both, loop: BackgroundLoop) -> None:
+    loop.pid += 1
 
     with pytest.raises(UsageError, match="forked"):
         both.driver.run(asking(HERE))
     with pytest.raises(UsageError, match="forked"):
         both.driver.post(asking(HERE))  # type: ignore[arg-type]
-    monkeypatch.undo()
+    loop.pid -= 1
     assert both.line.seen == []
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from halfmoon.effects import Write
 from halfmoon.instant import Instant, Steady
 from halfmoon.runtime.clock import Clock
+from halfmoon.runtime.server.certificates import RELOAD_S
 from halfmoon.runtime.server.server import Server
 
 
@@ -102,10 +103,13 @@ class SmallDriver:
 
 
 @asynccontextmanager
-async def serving(core: Echo, clock: Clock | None = None, **options: Any) -> AsyncIterator[tuple[Server, tuple[str, int]]]:
+async def serving(
+    core: Echo, clock: Clock | None = None, *, reload_s: float = RELOAD_S, **options: Any
+) -> AsyncIterator[tuple[Server, tuple[str, int]]]:
     """A server of a core on a free port, and the address."""
     clock = clock or Clock()
     server = Server(core, [("127.0.0.1", 0)], clock, SmallDriver(clock), **options)
+    server.reload_s = reload_s
     (address,) = await server.start()
     try:
         yield server, address

@@ -145,10 +145,10 @@ async def test_a_connection_that_was_gone_before_it_had_a_transport_is_told_so(
 async def test_without_a_descriptor_for_a_connection_who_comes_waits_and_the_loop_does_not_spin(
     listener: socket.socket, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("halfmoon.runtime.server.acceptor.PAUSE_MS", 30)
     loop = asyncio.get_running_loop()
     taken: list[str] = []
     acceptor = Acceptor(loop, [listener], lambda remote: taken.append(remote) or asyncio.Protocol(), lambda: 0, 10)
+    acceptor.pause_ms = 30
     client = socket.socket()
     pauses: list[bool] = []
     accept = acceptor._acceptable

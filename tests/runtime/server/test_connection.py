@@ -15,7 +15,6 @@ import pytest
 import uvloop
 
 from halfmoon.effects import Close, Write
-from halfmoon.runtime.server import opening, server
 from halfmoon.runtime.server.certificates import Certificates
 from halfmoon.runtime.server.proxy_protocol import Proxies
 from halfmoon.settings.tls import ClientCertificates, TlsMode, TlsSettings
@@ -117,15 +116,16 @@ async def test_enforcing_takes_no_plain_text_and_says_so_once(
 
 @pytest.mark.parametrize("begun", [1, 100])
 async def test_who_begins_a_handshake_and_waits_is_cut(
-    authority: Authority, pair: Pair, begun: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    authority: Authority, pair: Pair, begun: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(opening, "HANDSHAKE_S", 0.2)
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     tls = authority.trusting().wrap_bio(incoming, outgoing, server_hostname="localhost")
     with pytest.raises(ssl.SSLWantReadError):
         tls.do_handshake()
     core = Echo()
     async with serving(core, certificates=speaking(pair)) as (running, (host, port)):
+        assert running.opening is not None
+        running.opening.handshake_s = 0.2
         silent = await asyncio.open_connection(host, port)
         reader, writer = await asyncio.open_connection(host, port)
         writer.write(outgoing.read()[:begun])
@@ -134,22 +134,20 @@ async def test_who_begins_a_handshake_and_waits_is_cut(
         silent[1].write(b"late")  # who said nothing was not cut: it may be plain text
         assert await silent[0].readexactly(4) == b"late"
         silent[1].close()
-        assert running.opening is not None
-        assert running.opening._deadlines == {}
+        assert running.opening.count == 0
     assert "no whole handshake" in caplog.text
     assert core.commits == [[(1, b"late")]]
 
 
-async def test_there_is_a_bound_on_handshakes(
-    pair: Pair, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(opening, "HANDSHAKES_MAX", 2)
+async def test_there_is_a_bound_on_handshakes(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
     async with serving(Echo(), certificates=speaking(pair)) as (running, (host, port)):
+        assert running.opening is not None
+        running.opening.handshakes_max = 2
         connections = []
         for count in range(1, 4):
             connections.append(await asyncio.open_connection(host, port))
             connections[-1][1].write(b"\x16")
-            await soon(lambda: running.opening and len(running.opening._deadlines) == min(count, 2))  # noqa: B023
+            await soon(lambda: running.opening and running.opening.count == min(count, 2))  # noqa: B023
         assert await ended(connections[0][0])
         assert "this is the oldest" in caplog.text
         for _, writer in connections:
@@ -237,9 +235,8 @@ async def test_what_the_client_finds_wrong_with_the_certificate_is_logged(
 
 
 async def test_a_new_certificate_is_shown_without_a_restart_and_open_connections_go_on(
-    authority: Authority, monkeypatch: pytest.MonkeyPatch
+    authority: Authority,
 ) -> None:
-    monkeypatch.setattr(server, "RELOAD_S", 0.02)
     pair, new = authority.pair("server", "localhost"), authority.pair("new", "localhost", "new.example")
 
     async def names(port: int) -> tuple[Any, Any, set[str]]:
@@ -247,7 +244,7 @@ async def test_a_new_certificate_is_shown_without_a_restart_and_open_connections
         found = writer.get_extra_info("peercert")["subjectAltName"]
         return reader, writer, {name for _, name in found}
 
-    async with serving(Echo(), certificates=speaking(pair)) as (_, (_, port)):
+    async with serving(Echo(), reload_s=0.02, certificates=speaking(pair)) as (_, (_, port)):
         reader, writer, shown = await names(port)
         assert shown == {"localhost"}
         shutil.copy(new.cert, pair.cert)
@@ -263,7 +260,7 @@ async def test_a_new_certificate_is_shown_without_a_restart_and_open_connections
 
 
 async def test_files_are_looked_at_again_after_a_look_that_failed_in_a_way_nobody_expected(
-    pair: Pair, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    pair: Pair, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Failing(Certificates):
         looks = 0
@@ -272,9 +269,8 @@ async def test_files_are_looked_at_again_after_a_look_that_failed_in_a_way_nobod
             self.looks += 1
             raise MemoryError("no room")
 
-    monkeypatch.setattr(server, "RELOAD_S", 0.02)
     certificates = Failing(TlsSettings(server_cert=pair.cert, server_key=pair.key))
-    async with serving(Echo(), certificates=certificates):
+    async with serving(Echo(), reload_s=0.02, certificates=certificates):
         await soon(lambda: certificates.looks > 1)
     assert "looking at the files of certificates failed" in caplog.text
 
@@ -368,10 +364,11 @@ async def test_a_trusted_proxy_says_for_whom_it_connects(authority: Authority, p
     assert remotes(core) == ["203.0.113.7:4711", "203.0.113.7:4712"]
 
 
-async def test_a_client_beside_the_proxy_connects_as_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opening, "HANDSHAKE_S", 0.1)
+async def test_a_client_beside_the_proxy_connects_as_itself() -> None:
     core = Echo()
     async with serving(core, proxies=Proxies("127.0.0.1")) as (running, (host, port)):
+        assert running.opening is not None
+        running.opening.handshake_s = 0.1
         talking, silent = [await asyncio.open_connection(host, port) for _ in range(2)]
         talking[1].write(b"hello")
         assert await talking[0].readexactly(5) == b"hello"
@@ -381,8 +378,7 @@ async def test_a_client_beside_the_proxy_connects_as_itself(monkeypatch: pytest.
         mine = ["{}:{}".format(*writer.get_extra_info("sockname")) for _, writer in (talking, silent)]
         for _, writer in (talking, silent):
             writer.close()
-        assert running.opening is not None
-        assert running.opening._deadlines == {}
+        assert running.opening.count == 0
     assert remotes(core) == mine
 
 
@@ -402,11 +398,12 @@ async def test_a_preamble_that_names_nobody_leaves_the_proxys_own_address(preamb
     ("sent", "reason"), [(b"PROXY TCP4 nonsense\r\n", "PROXY protocol 1"), (LINE[:9], "no whole preamble within")]
 )
 async def test_a_preamble_that_is_malformed_or_never_ends_is_refused(
-    sent: bytes, reason: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    sent: bytes, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(opening, "HANDSHAKE_S", 0.2)
     core = Echo()
-    async with serving(core, proxies=Proxies("127.0.0.1")) as (_, (host, port)):
+    async with serving(core, proxies=Proxies("127.0.0.1")) as (running, (host, port)):
+        assert running.opening is not None
+        running.opening.handshake_s = 0.2
         reader, writer = await asyncio.open_connection(host, port)
         writer.write(sent)
         assert await ended(reader)
@@ -428,7 +425,7 @@ async def test_nobody_else_chooses_the_address_that_it_is_known_by() -> None:
 
 async def test_behind_a_proxy_whom_it_connects_for_is_counted_and_the_proxy_is_not(caplog: pytest.LogCaptureFixture) -> None:
     core = Echo()
-    async with serving(core, proxies=Proxies("127.0.0.1"), connections_per_address_max=2) as (running, (host, port)):
+    async with serving(core, proxies=Proxies("127.0.0.1"), connections_per_address_max=2) as (_, (host, port)):
         links = []
         for source in (b"203.0.113.7", b"203.0.113.8", b"203.0.113.7"):
             links.append(await asyncio.open_connection(host, port))
@@ -446,8 +443,6 @@ async def test_behind_a_proxy_whom_it_connects_for_is_counted_and_the_proxy_is_n
         assert await links[-1][0].readexactly(5) == b"hello"
         for _, writer in links:
             writer.close()
-        await soon(lambda: not running._connections)
-        assert running.places._counts == {}
     assert [remote.rpartition(":")[0] for remote in remotes(core)] == ["203.0.113.7", "203.0.113.8", "203.0.113.7", "203.0.113.7"]
     [line] = [record.getMessage() for record in caplog.records]
     assert line == "connections are refused: 203.0.113.7 has 2, the bound of one address (connections_per_address_max)"
@@ -470,17 +465,19 @@ async def test_an_address_that_has_too_many_is_refused_in_plain_text_and_tls_and
             writer.write(b"hello")
             assert await reader.readexactly(5) == b"hello"
             writer.close()
-        await soon(lambda: not running._connections)
-        assert running.places._counts == {}
+        await soon(lambda: not running.connection_count)
+        again = [await asyncio.open_connection(host, port, ssl=authority.trusting()) for _ in range(2)]
+        for _, writer in again:
+            writer.close()
 
 
 async def test_handshakes_by_the_dozen_are_spread_over_turns_and_all_succeed(
     authority: Authority, pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(opening, "STEPS_A_TURN", 2)
     core = Echo()
     async with serving(core, certificates=speaking(pair)) as (running, (host, port)):
         assert running.opening is not None
+        running.opening.steps_a_turn = 2
         steps, turns, taken = running.opening._take, [], running.opening._next_turn
         monkeypatch.setattr(running.opening, "_take", lambda *step: (turns.append(1), steps(*step)))
         monkeypatch.setattr(running.opening, "_next_turn", lambda: (turns.append(0), taken()))
@@ -489,7 +486,6 @@ async def test_handshakes_by_the_dozen_are_spread_over_turns_and_all_succeed(
             writer.write(b"hello")
             assert await reader.readexactly(5) == b"hello"
             writer.close()
-        assert running.opening._held == {}
     shares = [len(share) for share in "".join(map(str, turns)).split("0")]
     assert sum(shares) >= 48
     assert max(shares) == 2

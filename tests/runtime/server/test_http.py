@@ -37,9 +37,12 @@ async def broken(_headers: Any) -> HttpAnswer:
 
 
 @asynccontextmanager
-async def serving(certificates: Certificates | None = None) -> AsyncIterator[HttpServer]:
+async def serving(certificates: Certificates | None = None, **bounds: float) -> AsyncIterator[HttpServer]:
+    """A server of three pages; ``bounds`` are set on it."""
     server = HttpServer({"/page": page, "/large": large, "/broken": broken})
     server.certificates = certificates
+    for name, value in bounds.items():
+        setattr(server, name, value)
     await server.take("127.0.0.1", 0)
     await server.start()
     try:
@@ -137,9 +140,8 @@ async def test_refusals_are_logged_with_what_was_asked_escaped_and_few_a_minute(
     assert len(lines) == 100
 
 
-async def test_who_sends_no_whole_request_in_time_is_cut(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(http, "REQUEST_S", 0.3)
-    async with serving() as server:
+async def test_who_sends_no_whole_request_in_time_is_cut(caplog: pytest.LogCaptureFixture) -> None:
+    async with serving(request_s=0.3) as server:
         reader, writer = await asyncio.open_connection(*server.bound)
 
         async def drip() -> None:
@@ -151,20 +153,17 @@ async def test_who_sends_no_whole_request_in_time_is_cut(monkeypatch: pytest.Mon
         assert await rest(reader) == b""
         dripping.cancel()
         await asyncio.gather(dripping, return_exceptions=True)
-        await soon(lambda: not server._open)
+        await soon(lambda: not server.connections)
     assert "sent no whole request" in caplog.text
 
 
-async def test_who_does_not_read_its_answer_in_time_is_cut(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(http, "ANSWER_S", 0.3)
-    async with serving() as server:
+async def test_who_does_not_read_its_answer_in_time_is_cut(caplog: pytest.LogCaptureFixture) -> None:
+    async with serving(answer_s=0.3) as server:
         _, writer = await asyncio.open_connection(*server.bound, limit=1000)
         writer.transport.pause_reading()  # type: ignore[attr-defined]
         writer.write(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
-        await soon(lambda: server._open)
-        await soon(lambda: not server._open)
+        await soon(lambda: server.connections)
+        await soon(lambda: not server.connections)
         writer.close()
     assert "did not read its answer" in caplog.text
 
@@ -174,21 +173,20 @@ async def test_what_waits_for_a_slow_reader_is_bounded() -> None:
         _, writer = await asyncio.open_connection(*server.bound, limit=1000)
         writer.transport.pause_reading()  # type: ignore[attr-defined]
         writer.write(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
-        await soon(lambda: server._open)
+        await soon(lambda: server.connections)
         await asyncio.sleep(0.2)
-        [mine] = server._open.values()
+        [mine] = server.connections.values()
         assert 0 < mine.transport.get_write_buffer_size() < 1024 * 1024
         writer.close()
 
 
-async def test_connections_over_the_bound_are_closed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "CONNECTIONS_MAX", 3)
-    async with serving() as server:
+async def test_connections_over_the_bound_are_closed_at_once() -> None:
+    async with serving(connections_max=3) as server:
         idle = [await asyncio.open_connection(*server.bound) for _ in range(3)]
-        await soon(lambda: len(server._open) == 3)
+        await soon(lambda: len(server.connections) == 3)
         assert await ask(server, b"GET /page HTTP/1.1\r\nHost: x\r\n\r\n") == b""
         idle[0][1].close()
-        await soon(lambda: len(server._open) == 2)
+        await soon(lambda: len(server.connections) == 2)
         assert split(await ask(server, b"GET /page HTTP/1.1\r\nHost: x\r\n\r\n"))[0] == 200
         for _, writer in idle:
             writer.close()
@@ -197,9 +195,9 @@ async def test_connections_over_the_bound_are_closed_at_once(monkeypatch: pytest
 async def test_nothing_stays_when_it_stops() -> None:
     async with serving() as server:
         reader, writer = await asyncio.open_connection(*server.bound)
-        await soon(lambda: server._open)
+        await soon(lambda: server.connections)
         await server.stop()
-        assert not server._open
+        assert not server.connections
         assert await rest(reader) == b""
         with pytest.raises(OSError):
             await asyncio.open_connection(*server.bound)
@@ -226,9 +224,8 @@ async def test_with_a_certificate_it_speaks_tls_alone_and_strangers_log_little(
 
 async def test_a_handshake_that_does_not_end_is_cut_and_counts(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("halfmoon.runtime.server.acceptor.HANDSHAKE_S", 0.3)
-    monkeypatch.setattr(http, "CONNECTIONS_MAX", 1)
     pair = Authority(tmp_path / "ca").pair("server")
-    async with serving(Certificates(TlsSettings(server_cert=pair.cert, server_key=pair.key))) as server:
+    async with serving(Certificates(TlsSettings(server_cert=pair.cert, server_key=pair.key)), connections_max=1) as server:
         reader, writer = await asyncio.open_connection(*server.bound)
         await asyncio.sleep(0.05)
         assert await ask(server, b"x") == b"", "there is one already"

@@ -139,7 +139,7 @@ def test_who_begins_handshakes_by_the_thousand_cuts_its_own(certificates: Certif
     assert sum(bool(connection.reason) for connection in flood) == len(flood) + 2 - HANDSHAKES_MAX
     for connection in [early, patient, *flood]:
         opening.over(connection)
-    assert (opening._deadlines, opening._by_place) == ({}, {})
+    assert opening.count == 0
 
 
 def test_who_goes_on_from_a_preamble_to_a_handshake_has_the_whole_time_again(certificates: Certificates) -> None:

@@ -131,11 +131,14 @@ async def test_the_address_is_known_before_the_core_starts_and_nobody_is_accepte
 
 async def test_a_taken_port_is_an_error_that_leaves_nothing_open() -> None:
     taken = socket.create_server(("127.0.0.1", 0))
-    server = Server(Echo(), [("127.0.0.1", 0), taken.getsockname()], Clock())
+    with socket.create_server(("127.0.0.1", 0)) as chosen:
+        free = chosen.getsockname()
+    server = Server(Echo(), [free, taken.getsockname()], Clock())
     with pytest.raises(OSError):
         await server.start()
-    assert server._sockets == []
     taken.close()
+    with socket.socket() as again:
+        again.bind(free)
 
 
 async def test_an_aborted_server_tells_its_core_nothing_more_and_cuts_its_connections() -> None:
@@ -403,10 +406,7 @@ async def test_a_core_that_fails_in_a_turn_goes_on_with_the_next(caplog: pytest.
         writer.close()
 
 
-async def test_what_waits_when_a_turn_fails_has_another_that_comes_by_itself(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(server, "FAILED_TURN_S", 0.05)
+async def test_what_waits_when_a_turn_fails_has_another_that_comes_by_itself(caplog: pytest.LogCaptureFixture) -> None:
     core = Echo()
     commit, failures = core.commit, [ValueError("a mistake of ours")] * 2
 
@@ -416,7 +416,8 @@ async def test_what_waits_when_a_turn_fails_has_another_that_comes_by_itself(
         return commit(now)
 
     core.commit = failing  # type: ignore[method-assign]
-    async with serving(core) as (_, address):
+    async with serving(core) as (running, address):
+        running.failed_turn_s = 0.05
         reader, writer = await asyncio.open_connection(*address)
         writer.write(b"hello")
         assert await reader.readexactly(5) == b"hello"
@@ -440,12 +441,12 @@ async def test_no_turn_comes_after_the_stop() -> None:
 
 
 async def test_the_end_of_a_work_that_outlasts_the_stop_is_not_told(caplog: pytest.LogCaptureFixture) -> None:
-    core, ended = Echo(), threading.Event()
+    core, begun, ended = Echo(), threading.Event(), threading.Event()
     told: list[Any] = []
     async with serving(core) as (running, _):
-        core.left.append(Work(lambda: ended.wait(30), lambda outcome, now: told.append(outcome), name="a long sync"))
+        core.left.append(Work(lambda: begun.set() or ended.wait(30), lambda outcome, now: told.append(outcome), name="a long sync"))
         running.wake()
-        await soon(lambda: running._works_running == 1)
+        await soon(begun.is_set)
         await running.stop(0)
         ended.set()
         await soon(lambda: "a long sync" in caplog.text)

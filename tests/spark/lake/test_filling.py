@@ -23,7 +23,7 @@ OPTIONS = {"endpoints": "127.0.0.1:9876", "topic": "orders", "emit": "ranges"}
 def filling(place: Path, compact_every: int = 0) -> tuple[LakeTable, Any]:
     """Return a table and what fills it."""
     table = table_of("delta", place)
-    found = module._Ingest(
+    found = module.Ingest(
         table, layout_for(place / "table"), source_options(OPTIONS, "stream"), "q", None, compact_every, progress=None
     )
     found.begin()
@@ -37,11 +37,9 @@ def batches(found: Any, begin: int, end: int) -> None:
 
 
 @pytest.mark.parametrize("compact_every", [0, 100])
-def test_the_record_of_a_table_that_nobody_compacts_stays_small(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compact_every: int
-):
-    monkeypatch.setattr(module, "SNAPSHOT_EVERY", 4)
+def test_the_record_of_a_table_that_nobody_compacts_stays_small(tmp_path: Path, compact_every: int):
     table, found = filling(tmp_path, compact_every)
+    found.snapshot_every = 4
 
     batches(found, 0, 10)
 
@@ -51,8 +49,8 @@ def test_the_record_of_a_table_that_nobody_compacts_stays_small(
 
 
 def test_a_record_too_large_for_one_file_stays_in_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(module, "SNAPSHOT_EVERY", 4)
     table, found = filling(tmp_path)
+    found.snapshot_every = 4
     batches(found, 0, 3)
     monkeypatch.setattr(manifests, "MANIFEST_BYTES_MAX", table.ledger._batch("q", 2).stat().st_size)  # less than any snapshot
 
@@ -80,6 +78,8 @@ def test_queues_are_split_for_as_many_tasks_as_were_asked_for(monkeypatch: pytes
     found = [Range("orders", "broker-a", 0, 0, 100)]
 
     def shares(**given: str) -> list[int]:
-        return [sum(part.count for part in share) for share in module._shares(source_options({**OPTIONS, **given}, "batch"), found)]
+        return [
+            sum(part.count for part in share) for share in module.shares_of(source_options({**OPTIONS, **given}, "batch"), found)
+        ]
 
     assert (shares(), shares(minPartitions="5")) == ([100], [20] * 5)

@@ -207,7 +207,7 @@ def test_two_ingests_at_once_with_one_name_put_everything_in_once(
 ):  # fmt: skip
     table, layout = table_of("delta", tmp_path), layout_for(tmp_path / "table")
     send(topic, [f"a{i:02}" for i in range(20)])
-    plain = module._todo
+    plain = module.unread_ranges
 
     def todo(*given: Any) -> Any:
         monkeypatch.undo()
@@ -215,7 +215,7 @@ def test_two_ingests_at_once_with_one_name_put_everything_in_once(
         ingest(spark, table_of("delta", tmp_path), layout, options(cluster, topic), batch_offsets=batch_offsets)
         return found
 
-    monkeypatch.setattr(module, "_todo", todo)
+    monkeypatch.setattr(module, "unread_ranges", todo)
     with ends_with:
         ingest(spark, table, layout, options(cluster, topic), batch_offsets=batch_offsets)
 

@@ -10,7 +10,6 @@ import pytest
 pytest.importorskip("pyspark")
 
 from halfmoon.errors import StoreError, UsageError
-from halfmoon.spark.lake import ledger as module
 from halfmoon.spark.lake import manifest as manifests
 from halfmoon.spark.lake.ledger import FOLDER, TRIES, LastBatch, LedgerSnapshot, TableDescription, TableLedger
 from halfmoon.spark.lake.manifest import BatchManifest, DataFile, TaskReport, manifest_of, merge_spans
@@ -187,9 +186,8 @@ def test_a_record_that_changes_at_every_look_is_an_error(tmp_path: Path, monkeyp
     assert looks == [True] * TRIES
 
 
-def test_what_an_old_snapshot_took_up_goes_however_new_the_newest_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_what_an_old_snapshot_took_up_goes_however_new_the_newest_is(tmp_path: Path):
     ledger, now = TableLedger(tmp_path), 1_000_000
-    monkeypatch.setattr(module, "now_ms", lambda: now)
     for number in range(3):
         ledger.decide(manifest(number, number * 10, number * 10 + 10, str(number)))
         state = ledger.state()
@@ -199,7 +197,7 @@ def test_what_an_old_snapshot_took_up_goes_however_new_the_newest_is(tmp_path: P
 
     def left(keep_ms: int) -> tuple[list[int], list[int]]:
         """Forget; return the numbers of the batches and of the snapshots that are there."""
-        ledger.prune(keep_ms)
+        ledger.prune(keep_ms, now)
         folders = (tmp_path / FOLDER / "batches" / "q", tmp_path / FOLDER / "snapshots")
         return tuple(sorted(int(path.stem) for path in folder.iterdir()) for folder in folders)  # type: ignore[return-value]
 

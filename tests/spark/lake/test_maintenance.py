@@ -157,7 +157,7 @@ def test_vacuum_frees_what_no_snapshot_of_an_iceberg_table_has(spark: Any, tmp_p
     compact(spark, table)
     young = vacuum(table, keep_ms=HOUR_MS)  # older snapshots have them
     assert isinstance(table.format, Iceberg)
-    table.format._table().maintenance.expire_snapshots().older_than(datetime.now(UTC) + timedelta(days=1)).commit()
+    table.format.load().maintenance.expire_snapshots().older_than(datetime.now(UTC) + timedelta(days=1)).commit()
 
     assert (young, set(vacuum(table, keep_ms=HOUR_MS))) == ([], before)
     assert offsets(table.read(spark)) == list(range(20))
@@ -170,7 +170,7 @@ def test_copies_in_a_file_of_another_writer_are_told_and_left(spark: Any, tmp_pa
     batch = written(layout, 20, ["a0"])
     (table.root / batch.files[0].path).rename(theirs)
     assert isinstance(table.format, Iceberg)
-    table.format._table().add_files([f"file://{theirs}"])
+    table.format.load().add_files([f"file://{theirs}"])
 
     with pytest.raises(UsageError, match=r"duplicates are in theirs.parquet of another writer"):
         dedup(spark, table, "msgId")

@@ -66,7 +66,7 @@ def after_each_look(patch: pytest.MonkeyPatch, kind: str, act: Callable[[], obje
             finally:
                 busy = False
 
-    owner, name = (DeltaTable, "transaction_version") if kind == "delta" else (Iceberg, "_table")
+    owner, name = (DeltaTable, "transaction_version") if kind == "delta" else (Iceberg, "load")
     plain: Any = getattr(owner, name)
 
     def look(self: Any, *given: Any) -> Any:

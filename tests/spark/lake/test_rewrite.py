@@ -11,10 +11,9 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from halfmoon.spark.lake import rewrite as module
 from halfmoon.spark.lake.files import layout_for, write
 from halfmoon.spark.lake.manifest import DataFile
-from halfmoon.spark.lake.rewrite import Rewrite
+from halfmoon.spark.lake.rewrite import Rewrite, rewrite_one
 from halfmoon.spark.source import rows as messages
 
 
@@ -28,9 +27,9 @@ def files(place: Path, count: int, rows: int, body: bytes = b"x") -> tuple[str, 
     return tuple(names)
 
 
-def merge_spans(place: Path, sources: tuple[str, ...]) -> tuple[list[int], list[int]]:
+def merge_spans(place: Path, sources: tuple[str, ...], **bounds: int) -> tuple[list[int], list[int]]:
     """Join files; return the rows of each row group, and the offsets in order."""
-    made = msgspec.json.decode(module._rewrite(str(place), "none", Rewrite(sources, {}, {})), type=DataFile)
+    made = msgspec.json.decode(rewrite_one(str(place), "none", Rewrite(sources, {}, {}), **bounds), type=DataFile)
     with pq.ParquetFile(place / made.path) as file:
         groups = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
         offsets = file.read().column("queueOffset").to_pylist()
@@ -42,27 +41,21 @@ def test_many_small_files_become_one_row_group(tmp_path: Path):
     assert merge_spans(tmp_path, files(tmp_path, 20, 3)) == ([60], list(range(60)))
 
 
-def test_a_row_group_has_no_more_rows_than_its_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(module, "BATCH_ROWS", 10)
-
-    assert merge_spans(tmp_path, files(tmp_path, 6, 4)) == ([8, 8, 8], list(range(24)))
-    assert merge_spans(tmp_path, files(tmp_path, 1, 25)) == ([10, 10, 5], list(range(25)))
+def test_a_row_group_has_no_more_rows_than_its_bound(tmp_path: Path):
+    assert merge_spans(tmp_path, files(tmp_path, 6, 4), batch_rows=10) == ([8, 8, 8], list(range(24)))
+    assert merge_spans(tmp_path, files(tmp_path, 1, 25), batch_rows=10) == ([10, 10, 5], list(range(25)))
 
 
 @pytest.mark.parametrize(("count", "rows"), [(24, 1), (1, 24)])
-def test_a_row_group_has_no_more_bytes_than_its_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, rows: int):
-    monkeypatch.setattr(module, "BATCH_BYTES", 10_000)
-
-    groups, offsets = merge_spans(tmp_path, files(tmp_path, count, rows, bytes(2_000)))
+def test_a_row_group_has_no_more_bytes_than_its_bound(tmp_path: Path, count: int, rows: int):
+    groups, offsets = merge_spans(tmp_path, files(tmp_path, count, rows, bytes(2_000)), batch_bytes=10_000)
 
     assert offsets == list(range(24))
     assert (max(groups) <= 5, len(groups) <= 8) == (True, True)
 
 
-def test_a_row_larger_than_the_bound_is_a_group_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(module, "BATCH_BYTES", 100)
-
-    assert merge_spans(tmp_path, files(tmp_path, 3, 1, bytes(2_000))) == ([1, 1, 1], [0, 1, 2])
+def test_a_row_larger_than_the_bound_is_a_group_of_its_own(tmp_path: Path):
+    assert merge_spans(tmp_path, files(tmp_path, 3, 1, bytes(2_000)), batch_bytes=100) == ([1, 1, 1], [0, 1, 2])
 
 
 def with_dictionary(path: Path) -> set[str]:
@@ -84,7 +77,7 @@ def test_joined_files_have_a_dictionary_for_the_columns_that_fresh_ones_have_one
         (file,) = write(layout, [pa.RecordBatch.from_pylist(rows, needed)], []).files
         sources.append(file.path)
 
-    made = msgspec.json.decode(module._rewrite(str(tmp_path), "zstd", Rewrite(tuple(sources), {}, {})), type=DataFile)
+    made = msgspec.json.decode(rewrite_one(str(tmp_path), "zstd", Rewrite(tuple(sources), {}, {})), type=DataFile)
 
     paying = {"topic", "brokerName", "queueId", "tags", "bornHost", "sysFlag", "flag", "reconsumeTimes", "shop"}
     assert [with_dictionary(tmp_path / path) for path in (*sources, made.path)] == [paying] * 3

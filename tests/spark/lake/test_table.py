@@ -64,7 +64,7 @@ def test_files_of_other_writers_in_an_iceberg_table_are_left_to_them(tmp_path: P
     theirs.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(table.root / ours.files[0].path, theirs)
     assert isinstance(table.format, Iceberg)
-    table.format._table().add_files([f"file://{theirs}"])
+    table.format.load().add_files([f"file://{theirs}"])
 
     assert len(table.files()) == 2
     assert table.live() == list(ours.files)

@@ -12,7 +12,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from halfmoon.errors import HalfmoonError
 from halfmoon.spark.lake.files import messages
-from halfmoon.spark.lake.ingest import _cut, _todo
+from halfmoon.spark.lake.ingest import first_ranges, unread_ranges
 from halfmoon.spark.lake.ledger import TableState
 from halfmoon.spark.lake.manifest import TaskReport, manifest_of
 from halfmoon.spark.source.checkpoint import position_from_json
@@ -244,12 +244,12 @@ class IngestReading(Reader):
         if self.chance.random() < 0.5:
             self.restart()
         since = len(self.heard.texts)
-        todo = _todo(self.table, self.options)
+        todo = unread_ranges(self.table, self.options)
         self.judge_plan(since)
         self.accounts.answered()
         self.accounts.judge_silence(strict=self.strict)
         while todo:
-            now, todo = _cut(todo, self.chance.choice((5, 1_000)))
+            now, todo = first_ranges(todo, self.chance.choice((5, 1_000)))
             self.meanwhile()
             gaps: list[Range] = []
             rows = self.rows_of(partial(self._bodies, now, gaps))

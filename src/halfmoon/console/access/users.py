@@ -53,14 +53,15 @@ class User(msgspec.Struct, frozen=True):
 class Users:
     """Users in the database of a directory; without one there are none.
 
-    ``now_ms``: milliseconds since the epoch. Threads and processes may share it.
+    ``now_ms``: milliseconds since the epoch; ``scrypt_n``: cost of a hash, a power of two. Threads and processes may share it.
 
     Every method raises SettingError, naming the file, where it cannot be read, is damaged or cannot be written; those that change
     a user raise UsageError where there is none of that name.
     """
 
-    def __init__(self, directory: Path, now_ms: Callable[[], int]) -> None:
+    def __init__(self, directory: Path, now_ms: Callable[[], int], scrypt_n: int = N) -> None:
         self._opened, self._now_ms = partial(opened, directory, "the users", SettingError), now_ms
+        self._scrypt_n = scrypt_n
 
     def all(self) -> list[User]:
         """Return all users by name."""
@@ -77,7 +78,7 @@ class Users:
         All take the same time, some 0.2 s of processor time: ask `Attempts.refused_ms` first, and let few check at once.
         """
         user, salt, digest = self._find(name)
-        if not hmac.compare_digest(_digest(password, salt), digest) or user is None:
+        if not hmac.compare_digest(self._digest(password, salt), digest) or user is None:
             return None
         expired = abs(self._now_ms() - user.changed_ms) >= ONE_TIME_MS  # either way: the clock may have been set back
         return None if user.must_change and expired else user
@@ -87,7 +88,7 @@ class Users:
         if not _NAME.fullmatch(name):
             raise UsageError(f"{name!r:.100} cannot name a user: give 1 to 64 of a-z, A-Z, 0-9, ., _, @ and -")
         password = _one_time()
-        values = {"name": name, "role": role, "now_ms": self._now_ms(), **_hashed(password)}
+        values = {"name": name, "role": role, "now_ms": self._now_ms(), **self._hashed(password)}
         with self._opened(writes=True) as database:
             if database.execute("SELECT 1 FROM users WHERE name = ?", [name]).fetchone():
                 raise UsageError(f"there is a user {name} already")
@@ -111,7 +112,7 @@ class Users:
             raise UsageError(f"the new password is too long: give at most {PASSWORD_BYTES_MAX:,} bytes")
         if new.casefold() == name.casefold():
             raise UsageError("the new password is the user's name: give another")
-        if hmac.compare_digest(_digest(new, salt), digest):
+        if hmac.compare_digest(self._digest(new, salt), digest):
             raise UsageError("the new password is the old one: give another")
         self._set_password(name, new, must_change=False)
 
@@ -127,7 +128,7 @@ class Users:
         self._change(
             "UPDATE users SET must_change = :must_change, salt = :salt, digest = :digest, "
             "changed_ms = :now_ms + (changed_ms = :now_ms)",  # sessions tell passwords apart by their times
-            name, must_change=must_change, now_ms=self._now_ms(), **_hashed(password),
+            name, must_change=must_change, now_ms=self._now_ms(), **self._hashed(password),
         )  # fmt: skip
 
     def _change(self, statement: str, name: str, **values: object) -> None:
@@ -141,6 +142,14 @@ class Users:
             row = database.execute("SELECT * FROM users WHERE name = ?", [name[:100]]).fetchone()
             return (None, bytes(16), bytes(32)) if row is None else (_user(row), row["salt"], row["digest"])
 
+    def _hashed(self, password: str) -> dict[str, bytes]:
+        salt = secrets.token_bytes(16)
+        return {"salt": salt, "digest": self._digest(password, salt)}
+
+    def _digest(self, password: str, salt: bytes) -> bytes:
+        """Return a password's hash; other threads run meanwhile."""
+        return hashlib.scrypt(_bytes(password), salt=salt, n=self._scrypt_n, r=R, p=P, maxmem=32 * 1024 * 1024, dklen=32)
+
 
 def _user(row: sqlite3.Row) -> User:
     found: User = convert(dict(row), User, strict=False)
@@ -149,16 +158,6 @@ def _user(row: sqlite3.Row) -> User:
 
 def _one_time() -> str:
     return "-".join("".join(secrets.choice(_READABLE) for _ in range(5)) for _ in range(5))
-
-
-def _hashed(password: str) -> dict[str, bytes]:
-    salt = secrets.token_bytes(16)
-    return {"salt": salt, "digest": _digest(password, salt)}
-
-
-def _digest(password: str, salt: bytes) -> bytes:
-    """Return a password's hash; other threads run meanwhile."""
-    return hashlib.scrypt(_bytes(password), salt=salt, n=N, r=R, p=P, maxmem=32 * 1024 * 1024, dklen=32)
 
 
 def _bytes(password: str) -> bytes:

@@ -48,6 +48,8 @@ class Acceptor:
     begin with a handshake; None: plain text, or TLS inside the protocol.
     """
 
+    pause_ms = PAUSE_MS
+
     def __init__(
         self, loop: asyncio.AbstractEventLoop, sockets: Sequence[socket.socket], 
         protocol: Callable[[str], asyncio.Protocol | None], count: Callable[[], int], count_max: int,
@@ -84,7 +86,7 @@ class Acceptor:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as exc:  # no descriptors: connections stay in the backlog
-                self._pause(listener, PAUSE_MS)
+                self._pause(listener, self.pause_ms)
                 self._log_refusal(f"they wait: {exc}")
                 return
             if refusal := self._refusal(accepted):

@@ -61,6 +61,7 @@ class HttpServer:
     """
 
     connections_max = CONNECTIONS_MAX
+    request_s, answer_s = REQUEST_S, ANSWER_S
 
     def __init__(self, pages: Mapping[str, Respond], names: Collection[str] = ()) -> None:
         self.certificates: Certificates | None = None
@@ -68,7 +69,7 @@ class HttpServer:
         self._pages, self._names = pages, names
         self._socket: socket.socket | None = None
         self._acceptor: Acceptor | None = None
-        self._open: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+        self.connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
     @property
     def url(self) -> str:
@@ -89,7 +90,9 @@ class HttpServer:
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         loop = asyncio.get_running_loop()
         self._log = Refusals(loop)
-        self._acceptor = Acceptor(loop, [self._socket], self._protocol, lambda: len(self._open), CONNECTIONS_MAX, self._tls)
+        self._acceptor = Acceptor(
+            loop, [self._socket], self._protocol, lambda: len(self.connections), self.connections_max, self._tls
+        )
         return [self.bound]
 
     async def stop(self, within_ms: int = STOP_MS) -> None:
@@ -98,9 +101,9 @@ class HttpServer:
             self._acceptor.close()
         elif self._socket is not None:
             self._socket.close()
-        for task in list(self._open):
+        for task in list(self.connections):
             task.cancel()
-        await asyncio.gather(*self._open, return_exceptions=True)
+        await asyncio.gather(*self.connections, return_exceptions=True)
 
     def _tls(self) -> ssl.SSLContext | None:
         return None if self.certificates is None else self.certificates.context
@@ -110,8 +113,8 @@ class HttpServer:
 
         def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             task = loop.create_task(self._serve(reader, writer, remote))
-            self._open[task] = writer
-            task.add_done_callback(lambda task: self._open.pop(task, None))
+            self.connections[task] = writer
+            task.add_done_callback(lambda task: self.connections.pop(task, None))
 
         return asyncio.StreamReaderProtocol(asyncio.StreamReader(REQUEST_BYTES_MAX, loop), connected, loop)
 
@@ -121,15 +124,17 @@ class HttpServer:
         """Read a request, answer it, and close the connection in any case."""
         begun = False
         try:
-            async with asyncio.timeout(REQUEST_S):
+            async with asyncio.timeout(self.request_s):
                 head = await _head(reader)
             begun = True
-            async with asyncio.timeout(ANSWER_S):
+            async with asyncio.timeout(self.answer_s):
                 await self._answer(writer, head, remote)
                 writer.close()
                 await writer.wait_closed()
         except TimeoutError:
-            why = f"did not read its answer in {ANSWER_S:.0f} s" if begun else f"sent no whole request in {REQUEST_S:.0f} s"
+            why = (
+                f"did not read its answer in {self.answer_s:.0f} s" if begun else f"sent no whole request in {self.request_s:.0f} s"
+            )
             self._log.warning("monitoring: connection cut: peer=%s %s", remote, why)
         except (asyncio.IncompleteReadError, OSError):
             pass  # it is gone

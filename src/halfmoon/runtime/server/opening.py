@@ -49,6 +49,10 @@ class OpeningConnection(Protocol):
 class Handshakes:
     """Handshakes and preambles of one event loop, with one timer for all deadlines. ``proxies`` may send preambles."""
 
+    handshake_s = HANDSHAKE_S
+    handshakes_max = HANDSHAKES_MAX
+    steps_a_turn = STEPS_A_TURN
+
     def __init__(self, loop: asyncio.AbstractEventLoop, certificates: Certificates | None, proxies: Proxies | None = None) -> None:
         self._loop, self._certificates, self._proxies = loop, certificates, proxies
         self._deadlines: dict[OpeningConnection, tuple[float, str]] = {}
@@ -59,6 +63,11 @@ class Handshakes:
         self._held: dict[OpeningConnection, bytes] = {}
         """Connections that wait for a further turn, in order, with their received bytes."""
         self.log = Refusals(loop)
+
+    @property
+    def count(self) -> int:
+        """Return how many connections have not ended their handshake or preamble."""
+        return len(self._deadlines)
 
     @property
     def context(self) -> ssl.SSLContext | None:
@@ -77,22 +86,22 @@ class Handshakes:
     def begin(self, connection: OpeningConnection) -> None:
         """Note the start of a handshake or of the wait for a preamble."""
         self._end(connection)
-        if len(self._deadlines) >= HANDSHAKES_MAX:
+        if len(self._deadlines) >= self.handshakes_max:
             most = max(self._by_place.values(), key=len)
             oldest = next(iter(most))
             self._end(oldest)
-            oldest.refuse(f"over {HANDSHAKES_MAX} handshakes at a time, and this is the oldest of the address that has most")
+            oldest.refuse(f"over {self.handshakes_max} handshakes at a time, and this is the oldest of the address that has most")
         place = place_of(connection.remote)
-        self._deadlines[connection] = self._loop.time() + HANDSHAKE_S, place
+        self._deadlines[connection] = self._loop.time() + self.handshake_s, place
         self._by_place.setdefault(place, {})[connection] = None
         if self._timer is None:
-            self._timer = self._loop.call_later(HANDSHAKE_S, self._look)
+            self._timer = self._loop.call_later(self.handshake_s, self._look)
 
     def step(self, connection: OpeningConnection, data: bytes) -> None:
         """Let a connection take bytes of its handshake: now, or in a further turn once this turn had its share."""
         if connection in self._held:
             self._held[connection] += data
-        elif self._steps < STEPS_A_TURN:
+        elif self._steps < self.steps_a_turn:
             self._take(connection, data)
         else:
             self._held[connection] = data
@@ -106,7 +115,7 @@ class Handshakes:
 
     def _next_turn(self) -> None:
         self._steps = 0
-        for connection in list(islice(self._held, STEPS_A_TURN)):
+        for connection in list(islice(self._held, self.steps_a_turn)):
             self._take(connection, self._held.pop(connection))
 
     def over(self, connection: OpeningConnection) -> bool:

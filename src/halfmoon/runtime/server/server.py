@@ -84,6 +84,9 @@ class Server:
     All methods belong to one event loop.
     """
 
+    reload_s = RELOAD_S
+    failed_turn_s = FAILED_TURN_S
+
     def __init__(
         self,
         core: Core,
@@ -288,7 +291,7 @@ class Server:
         except Exception:  # our own mistake: the other connections shall not feel it
             log.exception("a turn of the core failed")
             if self._turn_again is None and self._loop is not None:
-                self._turn_again = self._loop.call_later(FAILED_TURN_S, self._try_again)
+                self._turn_again = self._loop.call_later(self.failed_turn_s, self._try_again)
         self._carry_out(now)
         took_ns = self.clock.passed_ns(began_ns)
         if self.on_turn is not None:
@@ -388,7 +391,7 @@ class Server:
 
     async def _watch_certificates(self, certificates: Certificates) -> None:
         while True:
-            await asyncio.sleep(RELOAD_S)
+            await asyncio.sleep(self.reload_s)
             try:
                 await asyncio.get_running_loop().run_in_executor(self._pool, certificates.refresh)
             except Exception:  # whatever it was, later certificates are noticed

@@ -65,7 +65,7 @@ class Iceberg:
 
     def last(self, id: str) -> int:
         """Return the last batch of an id that is in the table, by its property; -1: none."""
-        return int(self._table().properties.get(_last_of(id), "-1"))
+        return int(self.load().properties.get(_last_of(id), "-1"))
 
     def apply(self, manifest: BatchManifest) -> bool:
         """Add a batch to the table; return False if it was there, or has no rows."""
@@ -73,7 +73,7 @@ class Iceberg:
             return False
         key = _last_of(manifest.id)
         for _ in range(TRIES):
-            table = self._table()
+            table = self.load()
             if int(table.properties.get(key, "-1")) >= manifest.batch:
                 return False
             try:
@@ -92,7 +92,7 @@ class Iceberg:
     def files(self) -> list[str]:
         """Return the paths of the table's files."""
         paths = []
-        for task in self._table().scan().plan_files():
+        for task in self.load().scan().plan_files():
             if task.delete_files:
                 raise UsageError(f"{self._name} has delete files, which plain Parquet files do not show")
             paths.append(task.file.file_path)
@@ -101,7 +101,7 @@ class Iceberg:
     def live(self) -> list[DataFile]:
         """Return the table's files that Halfmoon wrote; their names hold their partition."""
         files, root = [], f"file://{self.root}/"
-        for task in self._table().scan().plan_files():
+        for task in self.load().scan().plan_files():
             folder, _, name = task.file.file_path.removeprefix(root).rpartition("/")
             if not task.file.file_path.startswith(root) or not FILE_NAME.fullmatch(name):
                 continue
@@ -118,7 +118,7 @@ class Iceberg:
 
     def referenced(self) -> set[str]:
         """Return the paths of the files of all snapshots. Expiring a snapshot releases its files."""
-        paths = self._table().inspect.all_data_files().column("file_path").to_pylist()
+        paths = self.load().inspect.all_data_files().column("file_path").to_pylist()
         return {path.removeprefix(f"file://{self.root}/") for path in paths}
 
     def vacuum(self) -> list[str]:
@@ -127,7 +127,7 @@ class Iceberg:
 
     def copies(self, queues: Iterable[Queue]) -> dict[Queue, int]:
         """Return the number of rows that `replace` left out, by queue."""
-        properties = self._table().properties
+        properties = self.load().properties
         return {queue: int(properties.get(_copies_of(queue), "0")) for queue in queues}
 
     def replace(self, old: Sequence[str], new: Sequence[DataFile], copies: Sequence[CopyCount]) -> None:
@@ -135,7 +135,7 @@ class Iceberg:
 
         Raises TableChanged.
         """
-        table = self._table()
+        table = self.load()
         gone = {self._place(path) for path in old}
         files = [task.file for task in table.scan().plan_files() if task.file.file_path in gone]
         try:
@@ -156,7 +156,7 @@ class Iceberg:
     def _place(self, path: str) -> str:
         return f"file://{self.root / path}"
 
-    def _table(self) -> Table:
+    def load(self) -> Table:
         """Return the table as it is now, for one commit, which the library must not repeat by itself."""
         try:
             table = self._catalog.load_table(self._name)

@@ -108,14 +108,14 @@ def ingest(
         UsageError: options or table do not fit. DataLoss: messages are gone, unless ``failOnDataLoss=false``.
     """
     source = _source(options, "batch")
-    running = _Ingest(table, layout, source, check_id(id), dedup, compact_every, progress)
+    running = Ingest(table, layout, source, check_id(id), dedup, compact_every, progress)
     running.begin()
     state = table.state()
     number = state.last[id].batch + 1 if id in state.last else 0  # of the same look as where the batches begin
-    todo = _todo(state, source)
+    todo = unread_ranges(state, source)
     done = IngestTotals(0, 0, 0, 0)
     while todo:
-        now, todo = _cut(todo, batch_offsets)
+        now, todo = first_ranges(todo, batch_offsets)
         manifest = running.put(session, number, now)
         number += 1
         done = done if manifest is None else done.plus(manifest)
@@ -143,7 +143,7 @@ def ingest_stream(
     unless the options name an offset. ``dedup`` and ``compact_every`` are those of `ingest`.
     """
     source = _source(options, "stream")
-    running = _Ingest(table, layout, source, check_id(id), dedup, compact_every, progress)
+    running = Ingest(table, layout, source, check_id(id), dedup, compact_every, progress)
     running.begin()
     frame_options = {name: value for name, value in options.items() if name.lower() != "emit"}
     if source.starting_offsets is None and source.starting_timestamp is None:
@@ -160,7 +160,7 @@ def ingest_stream(
 
 
 @dataclass
-class _Ingest:
+class Ingest:
     """Ingest of one driver into a table."""
 
     table: LakeTable
@@ -171,6 +171,7 @@ class _Ingest:
     compact_every: int
     progress: Callable[[BatchManifest], object] | None
     vacuumed_ms: int | None = None
+    snapshot_every: int = SNAPSHOT_EVERY
 
     def begin(self) -> None:
         """Create the table, and refuse wrong settings."""
@@ -191,7 +192,7 @@ class _Ingest:
             self.progress(manifest)
         if self.compact_every and (number + 1) % self.compact_every == 0:
             self._maintain(session)
-        elif (number + 1) % SNAPSHOT_EVERY == 0:
+        elif (number + 1) % self.snapshot_every == 0:
             self._add_snapshot()
         return manifest
 
@@ -228,7 +229,7 @@ def _parts(session: SparkSession, layout: Layout, options: SourceOptions, ranges
 
     They are plain tasks: a Python function over Arrow would need pandas.
     """
-    shares = _shares(options, ranges)
+    shares = shares_of(options, ranges)
     if not shares:
         return []
     context = session.sparkContext
@@ -236,7 +237,7 @@ def _parts(session: SparkSession, layout: Layout, options: SourceOptions, ranges
     return [read(TaskReport, task_report.encode(), "a task's report") for task_report in reports]
 
 
-def _shares(options: SourceOptions, ranges: list[Range]) -> list[tuple[Range, ...]]:
+def shares_of(options: SourceOptions, ranges: list[Range]) -> list[tuple[Range, ...]]:
     return plan_partitions(
         ranges,
         cores=cores(),
@@ -267,7 +268,7 @@ def _bounds_behind(spans: Sequence[Range], options: SourceOptions) -> dict[Messa
     return bounds
 
 
-def _todo(state: TableState, options: SourceOptions) -> list[Range]:
+def unread_ranges(state: TableState, options: SourceOptions) -> list[Range]:
     """Return the ranges that the brokers have and the table has not."""
     client, ends_of = client_of(options), ends(state.spans)
     bounds = _bounds_behind(state.spans, options)
@@ -287,7 +288,7 @@ def _todo(state: TableState, options: SourceOptions) -> list[Range]:
     return ranges
 
 
-def _cut(ranges: list[Range], limit: int) -> tuple[list[Range], list[Range]]:
+def first_ranges(ranges: list[Range], limit: int) -> tuple[list[Range], list[Range]]:
     """Return the next batch, of about ``limit`` offsets shared among the queues, and the rest."""
     total = sum(span.count for span in ranges)
     if total <= limit:

@@ -234,11 +234,13 @@ class TableLedger:
         """Write a snapshot; return False if another one has its number."""
         return self._create(self._folder / "snapshots" / _STEM.format(snapshot.number), text(snapshot))
 
-    def prune(self, keep_ms: int) -> None:
-        """Remove batches and snapshots that a later snapshot contains, once that is ``keep_ms`` old."""
+    def prune(self, keep_ms: int, at_ms: int | None = None) -> None:
+        """Remove batches and snapshots that a later snapshot contains, once that is ``keep_ms`` old (``at_ms`` None: now)."""
         numbers = self._snapshots()
         try:
-            old = bisect_right(numbers, now_ms() - keep_ms, key=lambda number: self._snapshot(number).made_ms)
+            old = bisect_right(
+                numbers, (now_ms() if at_ms is None else at_ms) - keep_ms, key=lambda number: self._snapshot(number).made_ms
+            )
             if not old:
                 return
             newest_old = self._snapshot(numbers[old - 1])

@@ -44,22 +44,24 @@ def rewrite_files(session: SparkSession, root: Path, rewrites: Sequence[Rewrite]
     No table has them yet, and the sources stay. A file with a wrong number of rows fails the Spark job.
     """
     context = session.sparkContext
-    task = partial(_rewrite, str(root), compression)
+    task = partial(rewrite_one, str(root), compression)
     reports = context.parallelize(list(rewrites), max(1, min(len(rewrites), 4 * context.defaultParallelism))).map(task).collect()
     data_file = json_decoder(DataFile)
     return [data_file.decode(text) for text in reports]
 
 
-def _rewrite(root: str, compression: str, rewrite: Rewrite) -> str:
-    """Write one file from others; return it as JSON."""
+def rewrite_one(
+    root: str, compression: str, rewrite: Rewrite, *, batch_rows: int = BATCH_ROWS, batch_bytes: int = BATCH_BYTES
+) -> str:
+    """Write one file from others, in row groups of at most so many rows and bytes; return it as JSON."""
     folder = Path(root, *(f"{name}={value}" for name, value in rewrite.partition.items()))
     path = folder / f"merge_spans-{secrets.token_hex(8)}-0.parquet"
     schema = pq.read_schema(Path(root, rewrite.sources[0]))
     rows = 0
     with path.open("xb") as sink:
         with pq.ParquetWriter(sink, schema, compression=compression, use_dictionary=repeating(schema)) as writer:
-            for group in _gathered(_batches(root, rewrite)):
-                writer.write_table(group, row_group_size=BATCH_ROWS)
+            for group in _gathered(_batches(root, rewrite, batch_rows, batch_bytes), batch_rows, batch_bytes):
+                writer.write_table(group, row_group_size=batch_rows)
                 rows += group.num_rows
         sink.flush()
         os.fsync(sink.fileno())
@@ -77,27 +79,27 @@ def _rewrite(root: str, compression: str, rewrite: Rewrite) -> str:
     return msgspec.json.encode(data_file).decode()
 
 
-def _batches(root: str, rewrite: Rewrite) -> Iterator[pa.RecordBatch]:
+def _batches(root: str, rewrite: Rewrite, batch_rows: int, batch_bytes: int) -> Iterator[pa.RecordBatch]:
     for source in rewrite.sources:
         with pq.ParquetFile(Path(root, source)) as file:
-            for batch in file.iter_batches(_rows_at_once(file.metadata)):
+            for batch in file.iter_batches(_rows_at_once(file.metadata, batch_rows, batch_bytes)):
                 left = without(batch, rewrite.without) if rewrite.without else batch
                 if left.num_rows:
                     yield left
 
 
-def _rows_at_once(known: pq.FileMetaData) -> int:
-    """Return how many rows of a file make about `BATCH_BYTES`, by its sizes before compression."""
+def _rows_at_once(known: pq.FileMetaData, batch_rows: int, batch_bytes: int) -> int:
+    """Return how many rows of a file make about ``batch_bytes``, by its sizes before compression."""
     size = sum(known.row_group(number).total_byte_size for number in range(known.num_row_groups))
-    return min(max(BATCH_BYTES * int(known.num_rows) // max(int(size), 1), 1), BATCH_ROWS)
+    return min(max(batch_bytes * int(known.num_rows) // max(int(size), 1), 1), batch_rows)
 
 
-def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Yield the rows in order, in tables of no more than `BATCH_ROWS` and `BATCH_BYTES`; a larger row is one of its own."""
+def _gathered(batches: Iterable[pa.RecordBatch], batch_rows: int, batch_bytes: int) -> Iterator[pa.Table]:
+    """Yield the rows in order, in tables of no more than ``batch_rows`` and ``batch_bytes``; a larger row is one of its own."""
     held: list[pa.RecordBatch] = []
     rows = size = 0
-    for chunk in (chunk for batch in batches for chunk in _chunks(batch)):
-        if held and (rows + chunk.num_rows > BATCH_ROWS or size + chunk.nbytes > BATCH_BYTES):
+    for chunk in (chunk for batch in batches for chunk in _chunks(batch, batch_bytes)):
+        if held and (rows + chunk.num_rows > batch_rows or size + chunk.nbytes > batch_bytes):
             yield pa.Table.from_batches(held)
             held, rows, size = [], 0, 0
         held.append(chunk)
@@ -106,9 +108,9 @@ def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(held)
 
 
-def _chunks(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield a batch whole, or in pieces of about `BATCH_BYTES`: the size of a dictionary-encoded file may have been too low."""
-    rows = max(1, batch.num_rows // max(1, -(-batch.nbytes // BATCH_BYTES)))
+def _chunks(batch: pa.RecordBatch, batch_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Yield a batch whole, or in pieces of about ``batch_bytes``: the size of a dictionary-encoded file may have been too low."""
+    rows = max(1, batch.num_rows // max(1, -(-batch.nbytes // batch_bytes)))
     for begin in range(0, batch.num_rows, rows):
         yield batch.slice(begin, rows)
 
