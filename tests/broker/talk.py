@@ -132,15 +132,17 @@ def pull_header(topic="T", *, offset=0, queue_id=0, group="G", wait_ms=0, expres
     )  # fmt: skip
 
 
-def full_for(talk: Talk, topic: str) -> Callable[[], None]:
-    """From now on nothing can be stored in a topic, until the broker starts again or the returned function is called."""
+def full_for(talk: Talk, topic: str, queue_id: int | None = None, error: Exception | None = None) -> Callable[[], None]:
+    """From now on nothing can be stored in a topic (or one queue of it), until the broker starts again or the returned function is
+    called. ``error``: the mistake instead of a full disk.
+    """
     appending = talk.broker.store._appending
     gather = appending._gather
 
-    def full(wanted: str, *others: Any) -> Any:
-        if wanted == topic:
-            raise StoreNotWritable("full")
-        return gather(wanted, *others)
+    def full(wanted: str, number: int, *others: Any) -> Any:
+        if wanted == topic and queue_id in (None, number):
+            raise error or StoreNotWritable("full")
+        return gather(wanted, number, *others)
 
     appending._gather = full  # type: ignore[method-assign]
     return lambda: setattr(appending, "_gather", gather)

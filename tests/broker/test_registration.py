@@ -276,7 +276,7 @@ class Answers:
         self.registration = Registration(BrokerSettings(**settings), ADDRESS, "10.0.0.1:10912", lambda: table)
 
     def register(self, *, force: bool) -> Any:
-        operation = self.registration._register(self.registration._links[0], force=force)
+        operation = self.registration._register(self.registration.links[0], force=force)
         try:
             asked = next(operation)
             while True:

@@ -147,7 +147,7 @@ async def test_healthy_and_ready_servers_say_so_and_others_say_why(tmp_path):
         assert (await servers.values())["halfmoon_store_writable", "broker-a"] == 0
         core.store.maintenance.disk_full = None
 
-        [link] = core.registration._links
+        [link] = core.registration.links
         link.is_up = False
         code, _, body = await servers.get("/readyz")
         assert code == 503

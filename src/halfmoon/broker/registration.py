@@ -69,7 +69,7 @@ class Registration(Service):
     ) -> None:  # fmt: skip
         self._settings, self._address, self._ha_address, self._text = settings, address, ha_address, text
         self._topics, self._on_reply = topics, on_reply
-        self._links = [_Link(address) for address in split_addresses(settings.nameserver)]
+        self.links = [_Link(address) for address in split_addresses(settings.nameserver)]
         self._encoded: tuple[DataVersion, bytes] | None = None
         self._leaving = False
         self.tried = Signal()
@@ -78,18 +78,18 @@ class Registration(Service):
     @property
     def name_servers(self) -> list[str]:
         """The addresses of the name servers."""
-        return [link.address for link in self._links]
+        return [link.address for link in self.links]
 
     @property
     def registered(self) -> list[str]:
         """The name servers at which the last registration succeeded."""
-        return [link.address for link in self._links if link.is_up]
+        return [link.address for link in self.links if link.is_up]
 
     # ------------------------------------------------------------ the broker's calls
 
     def changed(self) -> None:
         """Topics were created or changed: the loops announce them at once."""
-        for link in self._links:
+        for link in self.links:
             link.has_news = True
             link.wake.fire()
 
@@ -98,7 +98,7 @@ class Registration(Service):
 
         Differs: the original registers with the next period, up to 30 s later, and no client finds the broker until then.
         """
-        for link in self._links:
+        for link in self.links:
             if link.address == address and not self._leaving:
                 if link.is_up:
                     log.warning("connection lost: nameserver=%s", address)
@@ -107,23 +107,23 @@ class Registration(Service):
 
     def settings_changed(self, now: Steady) -> None:
         """Wake the loops, as their interval may have changed."""
-        for link in self._links:
+        for link in self.links:
             link.wake.fire()
 
     def keep(self) -> Op[None]:
         """Keep the broker registered with every name server until `leave` is run."""
-        yield from gather([self._keep(link) for link in self._links])
+        yield from gather([self._keep(link) for link in self.links])
 
     def register(self, *, force: bool = True) -> Op[list[RegistrationReply | Exception | None]]:
         """Register once with all; return for each its reply, None if nothing had changed, or the error."""
-        return (yield from gather([self._register(link, force=force) for link in self._links]))
+        return (yield from gather([self._register(link, force=force) for link in self.links]))
 
     def leave(self) -> Op[None]:
         """End the loops and unregister everywhere; a failure is logged and not retried."""
         self._leaving = True
-        for link in self._links:
+        for link in self.links:
             link.wake.fire()
-        yield from gather([self._unregister(link) for link in self._links])
+        yield from gather([self._unregister(link) for link in self.links])
 
     # ------------------------------------------------------------ one name server
 
@@ -149,7 +149,7 @@ class Registration(Service):
         link.is_up = error is None
         if not link.was_tried:
             link.was_tried = True
-            if all(other.was_tried for other in self._links):
+            if all(other.was_tried for other in self.links):
                 self.tried.fire()
         return link.is_up
 
@@ -229,7 +229,7 @@ class Registration(Service):
 
     def _is_first(self, link: _Link) -> bool:
         """Whether no name server before this one in the list answers now."""
-        return not any(other.is_up for other in self._links[: self._links.index(link)])
+        return not any(other.is_up for other in self.links[: self.links.index(link)])
 
 
 class _Link:

@@ -81,14 +81,16 @@ class Services:
 
     def __init__(self) -> None:
         self._hooks: dict[str, list[Callable[..., Any]]] = {}
+        self.parts: list[Service] = []
         self.ticks: list[Callable[[Instant], None]] = []
         self.works: list[Callable[[], Sequence[CoreEffect]]] = []
 
     def register(self, *services: Service | None) -> None:
         """Register the parts, once; None is one that the settings leave out."""
+        self.parts = [service for service in services if service is not None]
         for name, default in vars(Service).items():
             if not name.startswith("_"):
-                hooks = [getattr(service, name) for service in services if service is not None]
+                hooks = [getattr(service, name) for service in self.parts]
                 self._hooks[name] = [hook for hook in hooks if getattr(hook, "__func__", hook) is not default]
         self.ticks, self.works = self._hooks["tick"], self._hooks["work"]
 

@@ -310,7 +310,7 @@ def test_a_start_needs_only_what_lies_behind_the_last_snapshot(talk, driver):
     driver.stored(5, "a", "five")
     driver.vote(5, "a")
     before = driver.shown()
-    talk.broker.batches._snapshot(talk.instant)
+    talk.broker.batches.snapshot(talk.instant)
     talk.wait(1000)
     place = talk.broker.batches.needed_from()
     talk.restart()
@@ -326,7 +326,6 @@ def test_log_files_with_something_undecided_stay(talk, driver):
     driver.stored(0, "a", "one")
     place = talk.broker.batches.streams.get("q").attempts[0, "a"].pieces["orders", 0, 0].physical_offset
     assert talk.broker.batches.needed_from() == place
-    assert talk.broker.batches._pin.needed_from() == place
 
 
 def long(talk, driver, minutes):

@@ -12,9 +12,9 @@ from halfmoon.broker.names import BATCH_TOPIC
     [(Reported("q", 3), b"reported"), (Coordinated("q", -1, "b"), b"coordinated"), (records.Aborted("q", 3, "a"), b"aborted")],
 )
 def test_a_step_has_its_tag_in_the_log_and_is_read_back(step, tag):
-    data = records._encode(step)
+    data = records.encode_step(step)
     assert b'"step":"%s"' % tag in data
-    assert records._decode(data) == step
+    assert records.decode_step(data) == step
 
 
 def test_a_start_reads_from_the_last_snapshot_on(talk):

@@ -2,7 +2,6 @@
 
 import pytest
 
-from halfmoon.broker.consumers import locks as locks_module
 from halfmoon.model import MessageQueue
 from halfmoon.wire.bodies import LockBatchReply, LockBatchRequest, from_json, to_json
 from halfmoon.wire.headers.client import LockBatchMq, UnlockBatchMq
@@ -194,10 +193,9 @@ def test_taking_asking_and_giving_back_without_end_fills_no_memory(talk):
     assert len(locks._ends) <= 1_010
 
 
-def test_a_queue_that_is_waited_for_is_freed_after_the_sweep_too(talk, monkeypatch):
-    monkeypatch.setattr(locks_module, "_STALE_MAX", 4)
+def test_a_queue_that_is_waited_for_is_freed_after_the_sweep_too(talk):
     talk.consume("T", peer=2)
-    for _ in range(20):
+    for _ in range(1_100):
         lock(talk, "a", queue(0))
         lock(talk, "b", queue(0), peer=2)
         unlock(talk, "a", queue(0))

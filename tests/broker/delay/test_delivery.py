@@ -10,7 +10,7 @@ def test_messages_are_grouped_by_queue_and_keep_their_order_in_it():
 
 def test_a_queue_that_the_topic_no_longer_has_is_taken_modulo(talk):
     talk.broker.topics.ensure("T", 2, talk.now)
-    assert talk.broker.delays.deliveries._place("T", 5, talk.now) == 1
+    assert talk.broker.delays.deliveries.place_of("T", 5, talk.now) == 1
     assert talk.broker.topics.get("gone") is None
-    assert talk.broker.delays.deliveries._place("gone", 5, talk.now) == 5
+    assert talk.broker.delays.deliveries.place_of("gone", 5, talk.now) == 5
     assert talk.broker.topics.get("gone").read_queue_nums == 6

@@ -15,7 +15,7 @@ def test_a_delivery_that_was_begun_and_is_in_the_log_is_not_repeated(talk):
     talk.send(properties="DELAY\x011\x02")
     talk.wait(2_000)
     [message] = talk.broker.store.read("T", 0, 0, 32).pieces
-    talk.broker.delays._progress.begin(1, 1)
+    talk.broker.delays.progress.begin(1, 1)
     talk.restart()
     talk.wait(5_000)
     assert [bytes(piece) for piece in talk.broker.store.read("T", 0, 0, 32).pieces] == [bytes(message)]

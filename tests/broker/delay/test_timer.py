@@ -180,8 +180,8 @@ def test_a_kill_in_the_middle_of_a_delivery_repeats_nothing_and_loses_nothing(ta
     properties = "DELAY\x011\x02" if by_level else f"TIMER_DELIVER_MS\x01{START_MS + 1000}\x02"
     for number in range(30):
         talk.send(TOPIC, b"%d" % (number // 2), queue_id=number % 4, properties=properties)
-    delays = talk.broker.delays
-    append, left = delays._sends.append, [appended]
+    sends = talk.broker.sends
+    append, left = sends.append, [appended]
 
     def some(topic, queue_id, drafts, now, **kw):
         part = drafts[: left[0]]
@@ -192,7 +192,7 @@ def test_a_kill_in_the_middle_of_a_delivery_repeats_nothing_and_loses_nothing(ta
             raise KeyboardInterrupt
         return None
 
-    delays._sends.append = some
+    sends.append = some
     with pytest.raises(KeyboardInterrupt):
         talk.wait(1000)
 
@@ -497,7 +497,7 @@ def test_a_kill_while_a_record_is_stored_anew_repeats_nothing(make_talk, tmp_pat
     talk = make_talk(store={"file_reserved_hours": 3})
     talk.send(TOPIC, b"first", queue_id=2)
     send_at(talk, START_MS + 10 * 3_600_000, b"far", key="u1", queue_id=2)
-    sends, append = talk.broker.delays.timer._sends, talk.broker.delays.timer._sends.append
+    sends, append = talk.broker.sends, talk.broker.sends.append
 
     def once(*args, **kw):
         append(*args, **kw)

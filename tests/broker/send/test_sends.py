@@ -16,7 +16,7 @@ from halfmoon.wire.headers.send import SendMessage, SendMessageReply
 from halfmoon.wire.ids import pack_host, parse_offset_msg_id
 from halfmoon.wire.record import BatchItem, decode_records, encode_batch
 from tests.broker.half import TOPIC, half_properties, stored
-from tests.broker.talk import OF_THE_BROKER, START_MS, Talk, pull_header, send_header
+from tests.broker.talk import OF_THE_BROKER, START_MS, Talk, full_for, pull_header, send_header
 
 
 @pytest.mark.mission("004-20")
@@ -436,16 +436,9 @@ def test_names_that_are_no_topics_are_not_remembered(talk):
     assert len(talk.broker.gate.reader) == 0
 
 
-def test_a_failure_in_one_queue_is_answered_and_the_others_do_not_feel_it(talk, monkeypatch):
+def test_a_failure_in_one_queue_is_answered_and_the_others_do_not_feel_it(talk):
     talk.send("T", queue_id=0)
-    gather = talk.broker.store._appending._gather
-
-    def fail(topic, queue_id, *rest, **kw):
-        if queue_id == 1:
-            raise KeyError("planted")
-        return gather(topic, queue_id, *rest, **kw)
-
-    monkeypatch.setattr(talk.broker.store._appending, "_gather", fail)
+    full_for(talk, "T", 1, KeyError("planted"))
     posts = [talk.post(send_header("T", queue_id=queue_id), b"x") for queue_id in (1, 2)]
     talk.turn()
 

@@ -68,8 +68,8 @@ def test_a_switch_of_an_address_is_no_secret():
 def test_an_address_whose_password_holds_an_at_sign_is_shown_by_its_kind_alone():
     url = "postgresql+psycopg://shop:pa@hunter2@db/shop"
 
-    assert database._shown(sqlalchemy.make_url(url), url) == "postgresql+psycopg://…"
-    assert database._masked("cannot resolve hunter2@db", database._secrets(url)) == "cannot resolve …@db"
+    assert database.shown(sqlalchemy.make_url(url), url) == "postgresql+psycopg://…"
+    assert database.masked("cannot resolve hunter2@db", database.secrets_of(url)) == "cannot resolve …@db"
 
 
 def test_errors_of_the_driver_are_masked_where_they_arise(monkeypatch: pytest.MonkeyPatch):

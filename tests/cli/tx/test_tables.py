@@ -82,7 +82,7 @@ def test_brokers_are_a_column_where_there_are_several(capsys: pytest.CaptureFixt
     [({}, "nothing"), ({"resumed": True}, "resumed"), ({"resumed": True, "committed": True}, "committed")],
 )
 def test_what_became_of_an_expired_half_message(fields: dict[str, bool], text: str):
-    assert tables._since(ExpiredTransaction(**fields)) == text
+    assert tables.since_of(ExpiredTransaction(**fields)) == text
 
 
 def stats(**values: object) -> SimpleNamespace:

@@ -103,7 +103,7 @@ class Queues:
 
 
 async def since(admin: Any, ms: int) -> dict[str, Any]:
-    return await pages._since(admin, "orders", ms)
+    return await pages.since_of(admin, "orders", ms)
 
 
 async def test_a_search_by_time_shows_no_message_beyond_one_that_it_has_not_read():

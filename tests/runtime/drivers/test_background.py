@@ -12,20 +12,15 @@ from halfmoon.effects import Call, Now, Run, Signal, aside, gather, run, sleep, 
 from halfmoon.errors import ConnectionLost
 from halfmoon.runtime.clock import Clock
 from halfmoon.runtime.connections.asyncio_connections import Connections
-from halfmoon.runtime.drivers import background
 from halfmoon.runtime.drivers.asyncio_driver import Driver
 from halfmoon.wire.headers.route import GetBrokerClusterInfo
 from tests.waiting import soon
 
 
-@pytest.fixture(autouse=True)
-def at_once(monkeypatch):
-    monkeypatch.setattr(background, "RESUME_S", 0.001)
-
-
 @pytest.fixture
-async def driver():
-    found = Driver(Connections(), Clock(), threads=2)
+async def driver(request):
+    """A driver whose operations go on at once, or after as many seconds as the test says."""
+    found = Driver(Connections(), Clock(), threads=2, resume_s=getattr(request, "param", 0.001))
     yield found
     await found.close()
     await found.connections.close()
@@ -164,8 +159,8 @@ async def test_a_coroutine_function_that_is_cancelled_failed_and_its_operation_g
     assert [type(found[0]), found[1], ended] == [RuntimeError, "second", [1]]
 
 
-async def test_who_ends_an_operation_while_it_is_interrupted_ends_it(driver, monkeypatch):
-    monkeypatch.setattr(background, "RESUME_S", 60)
+@pytest.mark.parametrize("driver", [60], indirect=True)
+async def test_who_ends_an_operation_while_it_is_interrupted_ends_it(driver):
     ended = []
 
     def endless():
@@ -209,7 +204,7 @@ def test_operations_end_with_their_loop_for_good(caplog):
             ended.append(number)
 
     async def main():
-        driver = Driver(Connections(), Clock())
+        driver = Driver(Connections(), Clock(), resume_s=0.001)
         await driver.run(spawn(endless(1)))
         await asyncio.sleep(0)
 
@@ -230,7 +225,7 @@ def test_a_program_that_cancels_all_tasks_and_stops_ends_in_silence(caplog, caps
             ended.append(1)
 
     async def main():
-        driver = Driver(Connections(), Clock())
+        driver = Driver(Connections(), Clock(), resume_s=0.001)
         for _ in range(3):
             driver.spawn(endless())
         await asyncio.sleep(0)

@@ -34,8 +34,8 @@ class Terminal(io.StringIO):
 def test_a_terminal_has_one_line_that_is_removed_at_the_end():
     out, session = Terminal(), Session()
     progress = JobProgress(session, "ingest", out=out)  # type: ignore[arg-type]
-    progress._show(f"ingest: 3 s{progress._tasks()}")
-    progress._show("ingest: 4 s")
+    progress.show(f"ingest: 3 s{progress.tasks()}")
+    progress.show("ingest: 4 s")
     progress.__exit__(None, None, None)
 
     assert out.getvalue() == "\ringest: 3 s, 2 of 5 tasks\r" + "ingest: 4 s".ljust(25) + "\r" + " " * 11 + "\r"
@@ -44,7 +44,7 @@ def test_a_terminal_has_one_line_that_is_removed_at_the_end():
 def test_elsewhere_a_line_is_written_every_few_seconds_only():
     out = io.StringIO()
     progress = JobProgress(Session(), "ingest", out=out)  # type: ignore[arg-type]
-    progress._show("ingest: 3 s")
-    progress._show("ingest: 4 s")
+    progress.show("ingest: 3 s")
+    progress.show("ingest: 4 s")
 
     assert out.getvalue() == "ingest: 3 s\n"

@@ -5,8 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-import pytest
-
 from halfmoon.spark.jobs import traces
 from halfmoon.wire.bodies.traces import TraceRecord, encode_traces
 
@@ -45,11 +43,10 @@ def test_spans_have_their_times_and_a_call_without_an_end_has_none():
     assert [one["end"] for one in found] == [at(7), at(20), at(35), None]
 
 
-def test_only_the_first_spans_are_held(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(traces, "ENDS_MAX", 1)
+def test_only_the_first_spans_are_held():
     later = [TraceRecord(kind="SubAfter", msg_id="m9", request_id="r9"), *RECORDS[1:]] * 400
 
-    found = spans_of([*RECORDS, *later], 3)
+    found = spans_of([*RECORDS, *later], 3, ends_max=1)
 
     assert [one["msgId"] for one in found] == ["m1"] * 3
     assert {one["span"] for one in found} == {"half"}

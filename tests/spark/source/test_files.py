@@ -12,7 +12,6 @@ import pytest
 from halfmoon import Admin, Message, Producer
 from halfmoon.client.ranges import OffsetsLost, Ranges
 from halfmoon.errors import BadMessage, UsageError
-from halfmoon.spark.source import files as module
 from halfmoon.spark.source.files import StoreFiles
 from halfmoon.testing.local import LocalCluster
 from halfmoon.wire.record import decode_records
@@ -165,10 +164,8 @@ def test_expired_messages_are_an_error_or_reported_as_by_the_broker(tmp_path: Pa
     assert sorted({offset for gap in ours for offset in range(*gap)}) == list(range(3, low))
 
 
-def test_few_files_stay_mapped_and_a_file_made_anew_is_mapped_anew(
-    cluster: LocalCluster, client: Ranges, files: StoreFiles, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(module, "FILES_MAX", 3)
+def test_few_files_stay_mapped_and_a_file_made_anew_is_mapped_anew(cluster: LocalCluster, client: Ranges, files: StoreFiles):
+    files.files_max = 3
     topic = filled(cluster, 1_000)
     _, high = client.bounds(topic)[BROKER, 0]
     whole = list(files.read(BROKER, topic, 0, 0, high))

@@ -102,22 +102,20 @@ def test_damage_is_noticed_where_the_plain_road_notices_it(parts: list[bytes], d
 def test_the_walk_in_lanes_goes_the_way_of_the_plain_one(parts: list[bytes], data: st.DataObject):
     parts.insert(data.draw(st.integers(0, len(parts))), record(body=record(queue_offset=99) * data.draw(st.integers(1, 3))))
     raw = b"".join(parts)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(columns, "_LANE_BYTES", data.draw(st.sampled_from([200, 400, 1000])))
-        found = columns._starts_in_lanes(raw)
+    found = columns.starts_in_lanes(raw, data.draw(st.sampled_from([200, 400, 1000])))
 
     if found is not None:
-        assert found.tolist() == columns._starts_one_by_one(raw).tolist()
+        assert found.tolist() == columns.starts_one_by_one(raw).tolist()
 
 
 def test_many_records_are_walked_in_lanes_and_damage_among_them_is_noticed():
     parts = [record(queue_offset=i, body=b"x" * (i % 97)) for i in range(2000)]
     raw = bytearray(b"".join(parts))
-    assert columns._starts_in_lanes(bytes(raw)) is not None
-    assert starts(bytes(raw)).tolist() == columns._starts_one_by_one(bytes(raw)).tolist()
+    assert columns.starts_in_lanes(bytes(raw)) is not None
+    assert starts(bytes(raw)).tolist() == columns.starts_one_by_one(bytes(raw)).tolist()
     raw[sum(map(len, parts[:1500])) + 3] += 1
 
-    assert columns._starts_in_lanes(bytes(raw)) is None
+    assert columns.starts_in_lanes(bytes(raw)) is None
     with pytest.raises(BadMessage):
         starts(bytes(raw))
 

@@ -156,7 +156,8 @@ class Batches(Service):
         if not len(self.streams):  # the steps so far are about forgotten ids
             self._kept_from = None
 
-    def _snapshot(self, now: Instant) -> None:
+    def snapshot(self, now: Instant) -> None:
+        """Write what is known, so that a start reads no further back."""
         snapshot = self.streams.snapshot(self._store.queue_max(BATCH_TOPIC, PIECES))
         with self._store.maintenance.making_room(self._pin):
             self._kept_from = self._journal.write(snapshot, now.date)
@@ -449,7 +450,7 @@ class Batches(Service):
         wanted = self._kept_from is not None and self._kept_from < self._pin.wanted_below
         due = self._steps >= SNAPSHOT_STEPS or now.date - self._snapshot_ms >= SNAPSHOT_MS
         if len(self.streams) and (wanted or due):
-            self._snapshot(now)
+            self.snapshot(now)
 
     def _is_idle(self, stream: Stream, at_ms: int) -> bool:
         """Whether an id was unused for long before a time, and nothing of it is in progress."""

@@ -164,8 +164,8 @@ class Snapshot(msgspec.Struct, tag_field="step", tag="snapshot"):
 
 
 Step = Voted | Applied | Finished | Dropped | Decided | Aborted | Acknowledged | Reported | Coordinated | Forgotten
-_decode = json_decoder(Step | Snapshot).decode
-_encode = msgspec.json.Encoder().encode
+decode_step = json_decoder(Step | Snapshot).decode
+encode_step = msgspec.json.Encoder().encode
 
 _NAMES = ("Q", "B", "A", "P", "S", "T", "I", "C", "K", "X", "M")
 """Properties of a piece's record: id, batch, attempt, partition, first seq, topic, queue id, count, coordinator, checksum and
@@ -200,7 +200,7 @@ class Journal:
     def write(self, step: Step | Snapshot, now: int) -> int:
         """Append a step; return where its record begins. Raises what `Sends.append` does."""
         properties, code = _SNAPSHOT_PAIR if isinstance(step, Snapshot) else _PAIR
-        draft = (_encode(step), properties, 0, 0, now, bytes(8), 0, 0, code)
+        draft = (encode_step(step), properties, 0, 0, now, bytes(8), 0, 0, code)
         return self._append(STEPS, draft, now).physical_offsets[0]
 
     def _append(self, queue_id: int, draft: Draft, now: int) -> Appended:
@@ -229,7 +229,7 @@ class Journal:
             return None
         try:
             parts = whole_record(record)
-            return entry.physical_offset, parts.store_ms, _decode(parts.body)
+            return entry.physical_offset, parts.store_ms, decode_step(parts.body)
         except (CorruptRecord, msgspec.MsgspecError):
             return None
 

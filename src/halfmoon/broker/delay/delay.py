@@ -63,7 +63,7 @@ class Delays(Service):
         self._settings, self._store, self._topics, self._sends, self.levels = settings, store, topics, sends, levels
         self._log = RateLimitedLog(logging.getLogger("halfmoon.broker.delay"), now.steady)
         self.deliveries = Deliveries(settings, store, topics, sends, self._log.warning)
-        self._progress = keeping = DeliveryProgress(context.disk, store, context.tables, self._log.warning)
+        self.progress = keeping = DeliveryProgress(context.disk, store, context.tables, self._log.warning)
         self.timer = Timer(settings, store, sends, self.deliveries, keeping.start.timer, keeping.start.low)
         known = {queue_id + 1 for queue_id in store.queue_ids(SCHEDULE_TOPIC)}
         self.level_queues = {
@@ -297,38 +297,38 @@ class Delays(Service):
 
     def _run(self, level_queue: LevelQueue, now: int) -> int:
         if level_queue.left:
-            self._progress.begin(level_queue.level)
+            self.progress.begin(level_queue.level)
             level_queue.again(now)
-            self._progress.done(level_queue.level, settled=not level_queue.left)
+            self.progress.done(level_queue.level, settled=not level_queue.left)
             return AT_ONCE
         entries = level_queue.next(now, AT_ONCE)
         if entries:
             messages = self.deliveries.read(entries)
-            self._progress.begin(level_queue.level, len(entries))
+            self.progress.begin(level_queue.level, len(entries))
             level_queue.settle(messages, entries[-1].queue_offset + 1, now)
-            self._progress.done(level_queue.level, settled=not level_queue.left)
+            self.progress.done(level_queue.level, settled=not level_queue.left)
         return len(entries)
 
     def _run_timer(self, now: int) -> int:
         timer = self.timer
         if timer.left:
-            self._progress.begin(TIMER)
+            self.progress.begin(TIMER)
             timer.again(now)
-            self._progress.done(TIMER, settled=not timer.left)
+            self.progress.done(TIMER, settled=not timer.left)
             return AT_ONCE
         pairs = timer.next(now, AT_ONCE)
         if not pairs and timer.read_ahead.due is not None and timer.read_ahead.due <= now:
             return timer.read_ahead.run(now)
         if pairs:
             messages = timer.read(pairs, now)
-            self._progress.begin(TIMER, len(pairs))
+            self.progress.begin(TIMER, len(pairs))
             timer.settle(messages, pairs, now)
-            self._progress.done(TIMER, settled=not timer.left)
+            self.progress.done(TIMER, settled=not timer.left)
         return len(pairs)
 
     def offsets(self, _request: Request) -> Reply:
         """Return the progress of each level (45)."""
-        return Reply(body=self._progress.text())
+        return Reply(body=self.progress.text())
 
     def texts(self, now: Instant) -> dict[str, str]:
         """Return, for each level that delivered messages, its progress and the end of its queue, as runtime information."""
@@ -339,7 +339,7 @@ class Delays(Service):
 
     def close(self, now: Instant) -> None:
         """Save the progress, if the log is durable, and close its file. Waits for the device."""
-        self._progress.close()
+        self.progress.close()
 
 
 def asked_level(text: str) -> int:

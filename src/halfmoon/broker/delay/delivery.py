@@ -137,7 +137,7 @@ class Deliveries:
             young = [due for due in group if due.entry.physical_offset >= born]
             return [*self._expire(topic, old, now), *(self._store_group(topic, queue_id, young, now) if young else ())]
         try:
-            place = self._place(topic, queue_id, now)
+            place = self.place_of(topic, queue_id, now)
         except BrokerError as exc:  # there are too many topics: skipped, so that no other message waits for that
             for due in group:
                 self._skip(due.entry, f"its topic {topic} was deleted and cannot be created again: {exc}")
@@ -187,7 +187,7 @@ class Deliveries:
             return []
         return [left for due in group for left in self._store_group(topic, queue_id, [due], now)]
 
-    def _place(self, topic: str, queue_id: int, now: int) -> int:
+    def place_of(self, topic: str, queue_id: int, now: int) -> int:
         """Return the queue that takes the message. Raises SystemBusy when a deleted topic cannot be created again."""
         config = self._topics.get(topic) or self._topics.ensure(topic, max(queue_id + 1, 4), now)
         count = max(config.read_queue_nums, config.write_queue_nums)

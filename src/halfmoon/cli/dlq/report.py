@@ -74,12 +74,12 @@ class DeadLetterReason:
         self.example = self.example or letter.reason
 
 
-def reasons_of(letters: Iterable[DeadLetter]) -> list[DeadLetterReason]:
+def reasons_of(letters: Iterable[DeadLetter], count_max: int = REASONS_MAX) -> list[DeadLetterReason]:
     """Return dead letters by group, topic and reason, the most frequent first."""
     reasons: dict[tuple[str, str, str], DeadLetterReason] = {}
     for letter in letters:
         key = (letter.group, letter.topic, re.sub(r"[0-9]+", "N", letter.reason) or "not reported")
-        if key not in reasons and len(reasons) >= REASONS_MAX:
+        if key not in reasons and len(reasons) >= count_max:
             key = ("", "", "other reasons")
         reasons.setdefault(key, DeadLetterReason(*key)).add(letter)
     return sorted(reasons.values(), key=lambda reason: (-reason.count, reason.group, reason.topic, reason.reason))

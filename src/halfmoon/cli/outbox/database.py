@@ -31,7 +31,7 @@ def opened(url: str, schema: str = "") -> Iterator[Provider]:
 
     Raises UsageError for an address that is none, DatabaseFailed in the block.
     """
-    secrets = _secrets(url)
+    secrets = secrets_of(url)
     try:
         place = sqlalchemy.make_url(url)
         secrets |= _secrets_of(place)
@@ -44,19 +44,19 @@ def opened(url: str, schema: str = "") -> Iterator[Provider]:
         # at the source: a relay logs such texts from a thread of its own, and errors of ours quote them
         for error in (context.original_exception, context.sqlalchemy_exception):
             if error is not None:
-                error.args = tuple(_masked(arg, secrets) if isinstance(arg, str) else arg for arg in error.args)
+                error.args = tuple(masked(arg, secrets) if isinstance(arg, str) else arg for arg in error.args)
 
     try:
         yield provider(engine, schema=schema)
     except HalfmoonError:
         raise
     except Exception as exc:
-        raise DatabaseFailed(f"{_shown(place, url)}: {_first_line(exc, secrets)}") from None
+        raise DatabaseFailed(f"{shown(place, url)}: {_first_line(exc, secrets)}") from None
     finally:
         engine.dispose()
 
 
-def _secrets(url: str) -> set[str]:
+def secrets_of(url: str) -> set[str]:
     """Return what an address may give away as it is written: itself, and what stands between the first colon and the last ``@``.
 
     An ``@`` or ``:`` in a password should be quoted. Where it is not, the address is split at the wrong place, and errors quote
@@ -74,7 +74,7 @@ def _secrets_of(place: URL) -> set[str]:
     return {form for value in values for form in (value, quote(value), quote_plus(value), repr(value)[1:-1])}
 
 
-def _shown(place: URL, url: str) -> str:
+def shown(place: URL, url: str) -> str:
     """Return an address without its parameters and password; only its kind if it is unclear where the password begins."""
     if url.partition("?")[0].count("@") > 1:
         return f"{place.drivername}://…"
@@ -82,10 +82,11 @@ def _shown(place: URL, url: str) -> str:
 
 
 def _first_line(error: BaseException, secrets: set[str]) -> str:
-    return (_masked(f"{type(error).__name__}: {error}", secrets).splitlines() or [""])[0]
+    return (masked(f"{type(error).__name__}: {error}", secrets).splitlines() or [""])[0]
 
 
-def _masked(text: str, secrets: set[str]) -> str:
+def masked(text: str, secrets: set[str]) -> str:
+    """Return a text with … for each secret."""
     for secret in sorted(filter(None, secrets), key=len, reverse=True):  # the longest first: one may contain another
         text = text.replace(secret, "…")
     return _ASSIGNED.sub(r"\1…", text)

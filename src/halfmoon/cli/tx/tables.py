@@ -55,7 +55,7 @@ def show_expired(found: Sequence[Any]) -> None:
     rows = [
         (
             time_text(one.expired_ms), one.group, one.topic, one.keys, one.reason or "not reported", one.checks_sent,
-            " ".join(answer_text(each.answer) for each in one.checks), _since(one), one.offset_msg_id,
+            " ".join(answer_text(each.answer) for each in one.checks), since_of(one), one.offset_msg_id,
         )
         for one in found
     ]  # fmt: skip
@@ -63,7 +63,7 @@ def show_expired(found: Sequence[Any]) -> None:
     show_table("expired", names, rows)
 
 
-def _since(one: Any) -> str:
+def since_of(one: Any) -> str:
     """Return the state of a half message since it expired."""
     return "committed" if one.committed else "resumed" if one.resumed else "nothing"
 

@@ -41,7 +41,7 @@ async def messages(asked: Asked) -> Facts:
         return facts | await _of_queue(asked, MessageQueue(topic, broker, asked.number("queue", high=2**31 - 1)))
     since_ms = asked.moment("since", "" if key else SINCE) or 0
     if not key:
-        return facts | await _since(asked.admin, topic, since_ms)
+        return facts | await since_of(asked.admin, topic, since_ms)
     found = await asked.admin.messages_by_key(topic, key, count_max=READ_MAX, begin_ms=since_ms)
     said = f"At most {READ_MAX} are shown: give a later time for others." if len(found) == READ_MAX else ""
     return facts | {"rows": await unpacking(rows, found), "said": said}
@@ -69,7 +69,7 @@ async def _read(admin: AsyncAdmin, queue: MessageQueue, offset: int) -> PullResu
     return await admin.messages_at(queue, page.next_offset, READ_MAX) if moved else page
 
 
-async def _since(admin: AsyncAdmin, topic: str, since: int) -> Facts:
+async def since_of(admin: AsyncAdmin, topic: str, since: int) -> Facts:
     """Return the first messages of a topic stored since a time, in its order, of all queues; ``more`` is the time to go on from."""
     queues = [queue for queue, ends in (await admin.topic_stats(topic)).items() if ends.last_update_timestamp >= since]
     if len(queues) > QUEUES_MAX:

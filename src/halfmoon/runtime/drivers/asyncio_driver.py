@@ -44,13 +44,14 @@ class Time(Protocol):
 class Driver:
     """Runs operations over connections and a clock, in the running event loop.
 
-    ``threads`` bounds the pool in which plain functions of the user run; further ones wait for a free thread.
+    ``threads`` bounds the pool in which plain functions of the user run; further ones wait for a free thread. A background
+    task that is cancelled from outside goes on after ``resume_s``.
     """
 
-    def __init__(self, connections: Connections, clock: Time, *, threads: int = THREADS) -> None:
+    def __init__(self, connections: Connections, clock: Time, *, threads: int = THREADS, resume_s: float = RESUME_S) -> None:
         self.connections = connections
         self.clock = clock
-        self._threads = threads
+        self._threads, self._resume_s = threads, resume_s
         self._pool: ThreadPoolExecutor | None = None
         self._handles: set[Handle] = set()
 
@@ -98,7 +99,7 @@ class Driver:
 
     def spawn(self, operation: Op[Any], name: str = "", begun: Any = None) -> Handle:
         """Start an operation that goes on by itself, or go on with one (see `run`); its error is logged."""
-        handle = Handle(partial(self.run, background=True), operation, name, begun, self._ended)
+        handle = Handle(partial(self.run, background=True), operation, name, begun, self._ended, self._resume_s)
         self._handles.add(handle)  # the loop itself keeps only weak references to tasks
         return handle
 
@@ -119,7 +120,9 @@ class Driver:
         if handle.done:
             self._handles.discard(handle)
         elif sum(one.waits for one in self._handles) == 1:  # of all that are cancelled together, the first
-            log.warning("a background task was cancelled from outside, it and others go on in %s s: name=%s", RESUME_S, handle.name)
+            log.warning(
+                "a background task was cancelled from outside, it and others go on in %s s: name=%s", self._resume_s, handle.name
+            )
 
     async def _tell(self, effect: Tell) -> None:
         await self.connections.tell(effect.address, effect.request, effect.body, effect.timeout_ms, effect.remark)

@@ -100,11 +100,12 @@ class Handle:
         name: str,
         begun: Any,
         stopped: Callable[[Handle], None],
+        resume_s: float = RESUME_S,
     ) -> None:
         self.name = name
         self.done = False
         """Whether it has ended."""
-        self._run, self._operation, self._stopped = run, operation, stopped
+        self._run, self._operation, self._stopped, self._resume_s = run, operation, stopped, resume_s
         self._timer: asyncio.TimerHandle | None = None
         self.task = self._begin(begun)
 
@@ -125,7 +126,7 @@ class Handle:
     async def ended(self) -> None:
         """Wait until it has ended; its error, if any, was logged."""
         while not self.done:
-            await (asyncio.sleep(RESUME_S) if self.waits else asyncio.wait([self.task]))
+            await (asyncio.sleep(self._resume_s) if self.waits else asyncio.wait([self.task]))
 
     def _begin(self, begun: Any) -> BackgroundTask:
         self._timer = None
@@ -140,7 +141,7 @@ class Handle:
 
     def _over(self, task: asyncio.Task[Any]) -> None:
         if task.cancelled() and self.task.interrupted:
-            self._timer = task.get_loop().call_later(RESUME_S, self._go_on)
+            self._timer = task.get_loop().call_later(self._resume_s, self._go_on)
         else:
             self.done = True
             if not task.cancelled() and (exc := task.exception()) is not None:

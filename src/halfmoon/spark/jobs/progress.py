@@ -50,9 +50,10 @@ class JobProgress:
         while not self._ended.wait(LOOK_S):
             age = time.monotonic() - begun
             if age >= QUIET_S:
-                self._show(f"{self._what}: {age:.0f} s{self._tasks()}{', ' if self._note else ''}{self._note}")
+                self.show(f"{self._what}: {age:.0f} s{self.tasks()}{', ' if self._note else ''}{self._note}")
 
-    def _tasks(self) -> str:
+    def tasks(self) -> str:
+        """Return how many tasks of the running stages are done."""
         tracker = self._session.sparkContext.statusTracker()
         done = total = 0
         for stage in tracker.getActiveStageIds():
@@ -61,7 +62,8 @@ class JobProgress:
                 done, total = done + info.numCompletedTasks, total + info.numTasks
         return f", {done} of {total} tasks" if total else ""
 
-    def _show(self, line: str) -> None:
+    def show(self, line: str) -> None:
+        """Write a line: over the one before on a terminal, now and then elsewhere."""
         if self._out.isatty():
             self._out.write("\r" + line.ljust(self._shown))
             self._shown = len(line)

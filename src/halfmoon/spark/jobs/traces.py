@@ -15,7 +15,7 @@ ENDS_MAX = 200_000
 TIME_MAX_MS = 253_402_300_799_999
 
 
-def spans_of(bodies: Iterable[bytes], count_max: int, msg_id: str | None = None) -> list[dict[str, Any]]:
+def spans_of(bodies: Iterable[bytes], count_max: int, msg_id: str | None = None, ends_max: int = ENDS_MAX) -> list[dict[str, Any]]:
     """Return the sends, second phases and calls of listeners that began first, from bodies of a trace topic.
 
     ``msg_id`` selects one message. A call joins SubBefore and SubAfter by message and request. One without an end is still running,
@@ -29,7 +29,7 @@ def spans_of(bodies: Iterable[bytes], count_max: int, msg_id: str | None = None)
             continue
         if record.kind == SUB_AFTER:
             ends[record.msg_id, record.request_id] = record
-            if len(ends) > ENDS_MAX:
+            if len(ends) > ends_max:
                 del ends[next(iter(ends))]
         elif record.kind in (PUB, SUB_BEFORE, END_TRANSACTION):
             begins.append(record)

@@ -54,6 +54,8 @@ class StoreFiles:
     ``client`` asks the broker for one record of each range and compares it with the files. Safe to use from many threads.
     """
 
+    files_max = FILES_MAX
+
     def __init__(self, client: Ranges, directory: str) -> None:
         self._client, self._directory = client, directory
         self._mapped: dict[str, _Mapped] = {}
@@ -113,7 +115,7 @@ class StoreFiles:
                     with open(full, "rb") as file:
                         known = _Mapped(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ), os.fstat(file.fileno()).st_ino)
                 self._mapped[path] = known  # the last is the one used last
-                while len(self._mapped) > FILES_MAX:
+                while len(self._mapped) > self.files_max:
                     del self._mapped[next(iter(self._mapped))]
                 return known.data
         except FileNotFoundError:

@@ -103,11 +103,12 @@ def starts(buffer: bytes) -> Ints:
     Raises:
         BadMessage: a size cannot be, or the last record is cut short.
     """
-    begins = _starts_in_lanes(buffer) if len(buffer) > 8 * _LANE_BYTES else None
-    return _starts_one_by_one(buffer) if begins is None else begins
+    begins = starts_in_lanes(buffer) if len(buffer) > 8 * _LANE_BYTES else None
+    return starts_one_by_one(buffer) if begins is None else begins
 
 
-def _starts_one_by_one(buffer: bytes) -> Ints:
+def starts_one_by_one(buffer: bytes) -> Ints:
+    """Return where records begin, each by the size of the one before."""
     begins: list[int] = []
     append, size, at, end = begins.append, _SIZE, 0, len(buffer)
     try:
@@ -125,22 +126,22 @@ def _starts_one_by_one(buffer: bytes) -> Ints:
     return np.array(begins, np.int64)
 
 
-def _starts_in_lanes(buffer: bytes) -> Ints | None:
+def starts_in_lanes(buffer: bytes, lane_bytes: int = _LANE_BYTES) -> Ints | None:
     """Return the same, from many places of the buffer at once; None when they must be looked for one by one.
 
     A lane begins where the magic stands, which may be inside a body: what it finds counts only when each lane ends at the begin of
     the next, for then there is one chain from the buffer's begin to its end.
     """
     end, begins = len(buffer), [0]
-    for near in range(_LANE_BYTES, end - _LANE_BYTES // 2, _LANE_BYTES):
-        at = buffer.find(_MAGIC, near, near + _LANE_BYTES) - 4
+    for near in range(lane_bytes, end - lane_bytes // 2, lane_bytes):
+        at = buffer.find(_MAGIC, near, near + lane_bytes) - 4
         if at > begins[-1]:
             begins.append(at)
     places, stops = np.array(begins, np.int64), np.array([*begins[1:], end], np.int64)
     sizes, last = _unaligned(buffer, np.dtype(">i4")), end - 4
     rows: list[Ints] = []
     while (live := places < stops).any():
-        if len(rows) > 2 * _LANE_BYTES // RECORD_BYTES_MIN:
+        if len(rows) > 2 * lane_bytes // RECORD_BYTES_MIN:
             return None
         rows.append(places)
         try:
