@@ -17,9 +17,9 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "access.md"
 BEGIN, END = "<!-- requests: written by tools/generate_access.py -->\n", "<!-- end of requests -->"
 
 
-def page() -> str:
+def page(path: Path = PAGE) -> str:
     """Return the page with the table as it is now."""
-    text = PAGE.read_text()
+    text = path.read_text()
     before, rest = text.split(BEGIN)
     return before + BEGIN + "\n" + table() + "\n" + END + rest.split(END)[1]
 

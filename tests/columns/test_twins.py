@@ -246,17 +246,6 @@ def frames(draw):
     return damaged(b"".join(found), draw)
 
 
-def reader_of(twin):
-    reader = twin.Reader(CLUSTER, BODY_MAX)
-    for topic in ("T", "\xe9"):
-        reader.open(topic, 1)
-        reader.open_halves(topic, 1, HALF_SUFFIX)
-    reader.open("U", -1)
-    for text in (b"WAIT\x01true", b"UNIQ_KEY\x01K1\x02", b""):
-        reader.open_batch(text, CLUSTER, wait=len(text) > 10)
-    return reader
-
-
 def drafts_of(groups):
     return [(topic, queue, group, messages.drafts, messages.senders) for topic, queue, group, messages in groups]
 

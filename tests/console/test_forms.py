@@ -12,7 +12,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from starlette.requests import Request
 
-from halfmoon.console import forms
 from halfmoon.console.forms import SMALL_BYTES_MAX, RequestRefused, read_form
 
 
@@ -56,8 +55,7 @@ async def test_a_form_of_anybody_is_small():
     assert len((await read_form(request(sent), "t"))["password"]) == SMALL_BYTES_MAX
 
 
-async def test_a_form_that_does_not_end_or_is_broken_off_is_said_in_words(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(forms, "SMALL_S", 0.05)
+async def test_a_form_that_does_not_end_or_is_broken_off_is_said_in_words():
     asked = request(b"csrf=t")
 
     async def silence() -> dict[str, object]:
@@ -69,7 +67,7 @@ async def test_a_form_that_does_not_end_or_is_broken_off_is_said_in_words(monkey
 
     for receive in (silence, gone):
         with pytest.raises(RequestRefused, match="did not arrive whole"):
-            await read_form(Request(asked.scope, receive), "t", is_small=True)
+            await read_form(Request(asked.scope, receive), "t", is_small=True, small_s=0.05)
 
 
 @given(st.lists(st.tuples(st.text(min_size=1), st.text()), max_size=5))

@@ -58,12 +58,11 @@ def test_what_is_not_checked_is_there():
         assert name not in _checked(line.needs)
 
 
-def test_the_table_is_replaced_and_the_text_around_it_stays(tmp_path, monkeypatch):
-    page = tmp_path / "access.md"
-    page.write_text(f"before {generate_access.BEGIN}old{generate_access.END} behind")
-    monkeypatch.setattr(generate_access, "PAGE", page)
+def test_the_table_is_replaced_and_the_text_around_it_stays(tmp_path):
+    path = tmp_path / "access.md"
+    path.write_text(f"before {generate_access.BEGIN}old{generate_access.END} behind")
 
-    text = generate_access.page()
+    text = generate_access.page(path)
 
     assert "old" not in text
     assert text.startswith("before ")

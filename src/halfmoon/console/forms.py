@@ -32,7 +32,9 @@ class RequestRefused(UsageError):
         self.status = status
 
 
-async def read_form(request: Request, csrf: str, host: str = "", *, is_small: bool = False) -> dict[str, str]:
+async def read_form(
+    request: Request, csrf: str, host: str = "", *, is_small: bool = False, small_s: float = SMALL_S
+) -> dict[str, str]:
     """Read a form and check that a page of this session has sent it. ``host``: the console's own where a proxy stands before it.
 
     Of a name that stands there several times, such as a box of each row, all values are returned, a line each. ``is_small``: it has
@@ -46,7 +48,7 @@ async def read_form(request: Request, csrf: str, host: str = "", *, is_small: bo
         raise RequestRefused("the request is not a form", HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
     body, bytes_max = bytearray(), SMALL_BYTES_MAX if is_small else FORM_BYTES_MAX
     try:
-        async with asyncio.timeout(SMALL_S if is_small else None):
+        async with asyncio.timeout(small_s if is_small else None):
             async for chunk in request.stream():
                 body += chunk
                 if len(body) > bytes_max:

@@ -30,11 +30,6 @@ def driver(talk):
     return Driver(talk)
 
 
-@pytest.fixture
-def one_talk(make_talk):
-    return make_talk()
-
-
 def read(talk, queue_id=0):
     """What consumers see beside the first message, by which the topic was made."""
     found = bodies(talk, queue_id=queue_id)

@@ -391,25 +391,16 @@ def reopen(talk, levels):
     talk.open()
 
 
-def test_a_level_that_the_table_has_no_more_is_delivered_at_its_time(make_talk):
+@pytest.mark.parametrize(("level", "levels", "delay_ms"), [(18, "1s 2s", 7_200_000), (2, "1s 1s", 5_000)], ids=["gone", "shorter"])
+def test_a_level_that_is_gone_or_shorter_delivers_what_it_holds_at_its_time(
+    make_talk, level, levels, delay_ms
+):
     talk = make_talk()
-    send(talk, 18)
-    reopen(talk, "1s 2s")
+    send(talk, level)
+    reopen(talk, levels)
 
-    talk.now += 7_199_999
+    talk.now += delay_ms - 1
     talk.wait(0)
-    assert bodies(talk) == []
-    talk.wait(1)
-
-    assert bodies(talk) == [b"x"]
-
-
-def test_a_level_that_became_shorter_delivers_nothing_early(make_talk):
-    talk = make_talk()
-    send(talk, 2)
-    reopen(talk, "1s 1s")
-
-    talk.wait(4999)
     assert bodies(talk) == []
     talk.wait(1)
 

@@ -382,13 +382,17 @@ async def test_a_client_beside_the_proxy_connects_as_itself() -> None:
     assert remotes(core) == mine
 
 
-@pytest.mark.parametrize("preamble", [b"PROXY UNKNOWN\r\n", b"\r\n\r\n\x00\r\nQUIT\n\x20\x00\x00\x00"], ids=["UNKNOWN", "LOCAL"])
-async def test_a_preamble_that_names_nobody_leaves_the_proxys_own_address(preamble: bytes) -> None:
+@pytest.mark.parametrize(("proxies", "sent", "taken"), [
+    ("127.0.0.1", b"PROXY UNKNOWN\r\nhello", b"hello"),
+    ("127.0.0.1", b"\r\n\r\n\x00\r\nQUIT\n\x20\x00\x00\x00hello", b"hello"),
+    ("192.0.2.0/24", LINE, LINE),  # bytes like any others
+], ids=["UNKNOWN", "LOCAL", "no proxy"])  # fmt: skip
+async def test_who_names_nobody_or_may_not_is_known_by_its_own_address(proxies: str, sent: bytes, taken: bytes) -> None:
     core = Echo()
-    async with serving(core, proxies=Proxies("127.0.0.1")) as (_, (host, port)):
+    async with serving(core, proxies=Proxies(proxies)) as (_, (host, port)):
         reader, writer = await asyncio.open_connection(host, port)
-        writer.write(preamble + b"hello")
-        assert await reader.readexactly(5) == b"hello"
+        writer.write(sent)
+        assert await reader.readexactly(len(taken)) == taken
         mine = "{}:{}".format(*writer.get_extra_info("sockname"))
         writer.close()
     assert remotes(core) == [mine]
@@ -410,17 +414,6 @@ async def test_a_preamble_that_is_malformed_or_never_ends_is_refused(
         writer.close()
     assert core.told == ["start", "stop"]  # the core heard of nobody
     assert reason in caplog.text
-
-
-async def test_nobody_else_chooses_the_address_that_it_is_known_by() -> None:
-    core = Echo()
-    async with serving(core, proxies=Proxies("192.0.2.0/24")) as (_, (host, port)):
-        reader, writer = await asyncio.open_connection(host, port)
-        writer.write(LINE)
-        assert await reader.readexactly(len(LINE)) == LINE  # bytes like any others
-        mine = "{}:{}".format(*writer.get_extra_info("sockname"))
-        writer.close()
-    assert remotes(core) == [mine]
 
 
 async def test_behind_a_proxy_whom_it_connects_for_is_counted_and_the_proxy_is_not(caplog: pytest.LogCaptureFixture) -> None:

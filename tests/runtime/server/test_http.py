@@ -222,10 +222,11 @@ async def test_with_a_certificate_it_speaks_tls_alone_and_strangers_log_little(
     assert 0 < len(lost) <= 100
 
 
-async def test_a_handshake_that_does_not_end_is_cut_and_counts(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("halfmoon.runtime.server.acceptor.HANDSHAKE_S", 0.3)
+async def test_a_handshake_that_does_not_end_is_cut_and_counts(tmp_path: Any) -> None:
     pair = Authority(tmp_path / "ca").pair("server")
-    async with serving(Certificates(TlsSettings(server_cert=pair.cert, server_key=pair.key)), connections_max=1) as server:
+    async with serving(
+        Certificates(TlsSettings(server_cert=pair.cert, server_key=pair.key)), connections_max=1, handshake_s=0.3
+    ) as server:
         reader, writer = await asyncio.open_connection(*server.bound)
         await asyncio.sleep(0.05)
         assert await ask(server, b"x") == b"", "there is one already"

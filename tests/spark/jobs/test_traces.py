@@ -24,10 +24,10 @@ def at(ms: int) -> datetime:
     return datetime.fromtimestamp((BEGIN_MS + ms) / 1000, UTC)
 
 
-def spans_of(records: list[TraceRecord], count_max: int) -> list[dict[str, Any]]:
+def spans_of(records: list[TraceRecord], count_max: int, **bounds: int) -> list[dict[str, Any]]:
     """Return the spans of records, of which each body has some."""
     bodies = [encode_traces(records[at : at + 2]).encode() for at in range(0, len(records), 2)]
-    return traces.spans_of([*bodies, b"no trace", b"\xff\x01\x02", b""], count_max)
+    return traces.spans_of([*bodies, b"no trace", b"\xff\x01\x02", b""], count_max, **bounds)
 
 
 def test_spans_have_their_times_and_a_call_without_an_end_has_none():

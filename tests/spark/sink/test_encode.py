@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from halfmoon.client.core.produce.selector import select_by_hash
 from halfmoon.errors import MessageIllegal, UsageError
 from halfmoon.model import RESERVED_PROPERTIES, Message, MessageQueue
-from halfmoon.spark.sink import encode
 from halfmoon.spark.sink.encode import Chunk, Encoding, Ids, check_columns, chunks_of, own_columns
 from halfmoon.wire import properties
 from halfmoon.wire.record import decode_batch
@@ -141,11 +140,10 @@ def test_texts_may_be_bodies_and_large_types_are_taken():
     assert sent([piece])[0][2:] == ("grün".encode(), {"TAGS": "t", "UNIQ_KEY": IDS.text(0)})
 
 
-def test_rows_beyond_the_bound_of_a_slice_are_encoded_in_halves(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(encode, "SLICE_BYTES", 1000)
+def test_rows_beyond_the_bound_of_a_slice_are_encoded_in_halves():
     rows = [{"body": b"%04d" % i * 20} for i in range(100)]
 
-    pieces = list(chunks_of(table(rows), IDS, 0, Encoding(topic="orders")))
+    pieces = list(chunks_of(table(rows), IDS, 0, Encoding(topic="orders"), slice_bytes=1000))
 
     assert len(pieces) > 4
     assert [item[2] for item in sent(pieces)] == [row["body"] for row in rows]

@@ -48,6 +48,7 @@ class Acceptor:
     begin with a handshake; None: plain text, or TLS inside the protocol.
     """
 
+    handshake_s = HANDSHAKE_S
     pause_ms = PAUSE_MS
 
     def __init__(
@@ -99,7 +100,7 @@ class Acceptor:
             taken += 1
             accepted.setblocking(False)
             context = self._tls()
-            limit_s = None if context is None else HANDSHAKE_S
+            limit_s = None if context is None else self.handshake_s
             task = self._loop.create_task(self._loop.connect_accepted_socket(
                 partial(_the_same, protocol), accepted, ssl=context, ssl_handshake_timeout=limit_s
             ))  # fmt: skip

@@ -18,7 +18,7 @@ from http.client import HTTPException, parse_headers
 from io import BytesIO
 from typing import NamedTuple, cast
 
-from halfmoon.runtime.server.acceptor import Acceptor
+from halfmoon.runtime.server.acceptor import HANDSHAKE_S, Acceptor
 from halfmoon.runtime.server.addresses import address_text, bound_socket
 from halfmoon.runtime.server.certificates import Certificates
 from halfmoon.runtime.server.opening import Refusals
@@ -61,7 +61,7 @@ class HttpServer:
     """
 
     connections_max = CONNECTIONS_MAX
-    request_s, answer_s = REQUEST_S, ANSWER_S
+    request_s, answer_s, handshake_s = REQUEST_S, ANSWER_S, HANDSHAKE_S
 
     def __init__(self, pages: Mapping[str, Respond], names: Collection[str] = ()) -> None:
         self.certificates: Certificates | None = None
@@ -93,6 +93,7 @@ class HttpServer:
         self._acceptor = Acceptor(
             loop, [self._socket], self._protocol, lambda: len(self.connections), self.connections_max, self._tls
         )
+        self._acceptor.handshake_s = self.handshake_s
         return [self.bound]
 
     async def stop(self, within_ms: int = STOP_MS) -> None:

@@ -172,6 +172,7 @@ class Ingest:
     progress: Callable[[BatchManifest], object] | None
     vacuumed_ms: int | None = None
     snapshot_every: int = SNAPSHOT_EVERY
+    now_ms: Callable[[], int] = now_ms
 
     def begin(self) -> None:
         """Create the table, and refuse wrong settings."""
@@ -199,9 +200,9 @@ class Ingest:
     def _maintain(self, session: SparkSession) -> None:
         try:
             compact(session, self.table, file_bytes=self.layout.file_bytes, compression=self.layout.compression)
-            if self.vacuumed_ms is None or now_ms() - self.vacuumed_ms >= VACUUM_MS:
+            if self.vacuumed_ms is None or self.now_ms() - self.vacuumed_ms >= VACUUM_MS:
                 vacuum(self.table)
-                self.vacuumed_ms = now_ms()
+                self.vacuumed_ms = self.now_ms()
         except TableChanged:
             pass  # another driver compacts the table right now; the next time will do
 

@@ -168,16 +168,16 @@ def check_columns(schema: pa.Schema, *, topic: str | None) -> list[str]:
 # ---------------------------------------------------------------- encode
 
 
-def chunks_of(batch: pa.RecordBatch, ids: Ids, first: int, encoding: Encoding) -> Iterator[Chunk]:
+def chunks_of(batch: pa.RecordBatch, ids: Ids, first: int, encoding: Encoding, slice_bytes: int = SLICE_BYTES) -> Iterator[Chunk]:
     """Yield the chunks of a batch of rows. ``first`` is the number of its first row in its task.
 
     Raises:
         MessageIllegal: a row cannot be sent; the text says which one of the task and why. Chunks that came before are good.
     """
-    if batch.num_rows > 1 and batch.nbytes > SLICE_BYTES:
+    if batch.num_rows > 1 and batch.nbytes > slice_bytes:
         half = batch.num_rows // 2
-        yield from chunks_of(batch.slice(0, half), ids, first, encoding)
-        yield from chunks_of(batch.slice(half), ids, first + half, encoding)
+        yield from chunks_of(batch.slice(0, half), ids, first, encoding, slice_bytes)
+        yield from chunks_of(batch.slice(half), ids, first + half, encoding, slice_bytes)
     elif batch.num_rows:
         rows = _Rows(batch, first)
         measured = _measured(rows, ids, encoding)
