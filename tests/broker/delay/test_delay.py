@@ -392,9 +392,7 @@ def reopen(talk, levels):
 
 
 @pytest.mark.parametrize(("level", "levels", "delay_ms"), [(18, "1s 2s", 7_200_000), (2, "1s 1s", 5_000)], ids=["gone", "shorter"])
-def test_a_level_that_is_gone_or_shorter_delivers_what_it_holds_at_its_time(
-    make_talk, level, levels, delay_ms
-):
+def test_a_level_that_is_gone_or_shorter_delivers_what_it_holds_at_its_time(make_talk, level, levels, delay_ms):
     talk = make_talk()
     send(talk, level)
     reopen(talk, levels)

@@ -48,8 +48,6 @@ log = logging.getLogger("halfmoon.broker.transactions")
 NO_HALF = "Find prepared transaction message failed"
 END_TRANSACTION = request_type(EndTransaction).code
 _OP_TAG = tag_hash(b"d")
-OPS_AT_ONCE = 256
-"""Owed op records that one turn writes."""
 _READABLE_MAX = 65_536
 
 
@@ -69,7 +67,8 @@ class Counters(msgspec.Struct):
 class Decisions:
     """The service of the second phase."""
 
-    ops_at_once = OPS_AT_ONCE
+    ops_at_once = 256
+    """Owed op records that one turn writes."""
 
     def __init__(
         self, context: Context, index: TransactionIndex, cache: HalfMessageCache, sends: Sends, late: LateDecisions,

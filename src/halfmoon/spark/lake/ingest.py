@@ -239,6 +239,7 @@ def _parts(session: SparkSession, layout: Layout, options: SourceOptions, ranges
 
 
 def shares_of(options: SourceOptions, ranges: list[Range]) -> list[tuple[Range, ...]]:
+    """Return the ranges of each task."""
     return plan_partitions(
         ranges,
         cores=cores(),
