@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from halfmoon.errors import SettingError
-from halfmoon.runtime import credentials as module
 from halfmoon.runtime.credentials import credentials, read
+from halfmoon.runtime.files import secrets
 from halfmoon.wire.signature import Credentials
 
 VARIABLES = {"HALFMOON_ACCESS_KEY": "variable", "HALFMOON_SECRET_KEY": "its secret", "HALFMOON_SECURITY_TOKEN": "token"}
@@ -49,12 +49,12 @@ def test_half_of_a_pair_is_refused_without_showing_it(tmp_path, values):
 
 
 def test_a_file_that_cannot_be_read_or_is_too_long_is_named(tmp_path, monkeypatch):
-    with pytest.raises(SettingError, match=r"missing: credentials cannot be read: No such file"):
+    with pytest.raises(SettingError, match=r"missing: the credentials cannot be read: No such file"):
         read(str(tmp_path / "missing"), {})
     (tmp_path / "binary").write_bytes(b"\xff")
     with pytest.raises(SettingError, match="it is not UTF-8"):
         read(str(tmp_path / "binary"), {})
-    monkeypatch.setattr(module, "FILE_BYTES_MAX", 3)
+    monkeypatch.setattr(secrets, "SECRET_BYTES_MAX", 3)
     with pytest.raises(SettingError, match="has at most 3 bytes"):
         read(file(tmp_path), {})
 
