@@ -13,7 +13,7 @@ from halfmoon.errors import ConnectionLost
 from halfmoon.runtime.clock import Clock
 from halfmoon.runtime.connections.asyncio_connections import Connections
 from halfmoon.runtime.drivers import background
-from halfmoon.runtime.drivers.asyncio_driver import Driver
+from halfmoon.runtime.drivers.asyncio_driver import AsyncioDriver
 from halfmoon.wire.headers.route import GetBrokerClusterInfo
 from tests.waiting import soon
 
@@ -25,7 +25,7 @@ def at_once(monkeypatch):
 
 @pytest.fixture
 async def driver():
-    found = Driver(Connections(), Clock(), threads=2)
+    found = AsyncioDriver(Connections(), Clock(), threads=2)
     yield found
     await found.close()
     await found.connections.close()
@@ -209,7 +209,7 @@ def test_operations_end_with_their_loop_for_good(caplog):
             ended.append(number)
 
     async def main():
-        driver = Driver(Connections(), Clock())
+        driver = AsyncioDriver(Connections(), Clock())
         await driver.run(spawn(endless(1)))
         await asyncio.sleep(0)
 
@@ -230,7 +230,7 @@ def test_a_program_that_cancels_all_tasks_and_stops_ends_in_silence(caplog, caps
             ended.append(1)
 
     async def main():
-        driver = Driver(Connections(), Clock())
+        driver = AsyncioDriver(Connections(), Clock())
         for _ in range(3):
             driver.spawn(endless())
         await asyncio.sleep(0)
