@@ -58,7 +58,7 @@ class Requests:
     @contextmanager
     def watched(self) -> Iterator[None]:
         """Watch the connections of blocking clients for the block."""
-        inner = blocking_connections.BlockingConnection.ask
+        inner = blocking_connections.SocketConnection.ask
 
         def ask(*arguments: Any) -> Any:
             begin = time.perf_counter()
@@ -67,11 +67,11 @@ class Requests:
             finally:
                 self.took.append(time.perf_counter() - begin)
 
-        blocking_connections.BlockingConnection.ask = ask  # type: ignore[method-assign, assignment]
+        blocking_connections.SocketConnection.ask = ask  # type: ignore[method-assign, assignment]
         try:
             yield
         finally:
-            blocking_connections.BlockingConnection.ask = inner  # type: ignore[method-assign]
+            blocking_connections.SocketConnection.ask = inner  # type: ignore[method-assign]
 
 
 def cost(publisher: Publisher, begin_block: Block, count: int) -> tuple[float, float, float, float]:

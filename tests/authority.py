@@ -51,7 +51,7 @@ class Authority:
         Path(pair.cert).write_bytes(b"".join(blob.bytes() for blob in made.cert_chain_pems))
         key = load_pem_private_key(made.private_key_pem.bytes(), None)
         encryption = BestAvailableEncryption(password.encode()) if password else NoEncryption()
-        Path(pair.key).write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption))  # the form that Java reads
+        _write_key(pair, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption))  # the form that Java reads
         return pair
 
     def pair_without_names(self, name: str, common_name: str) -> Pair:
@@ -59,7 +59,7 @@ class Authority:
         made = self._ca.issue_cert(common_name=common_name)
         pair = Pair(str(self._directory / f"{name}.pem"), str(self._directory / f"{name}.key"))
         made.cert_chain_pems[0].write_to_path(pair.cert)
-        made.private_key_pem.write_to_path(pair.key)
+        _write_key(pair, made.private_key_pem.bytes())
         return pair
 
     def pair_of_bytes(self, name: str, common_name: str, *names: tuple[int, bytes]) -> Pair:
@@ -77,7 +77,7 @@ class Authority:
         )  # fmt: skip
         pair = Pair(str(self._directory / f"{name}.pem"), str(self._directory / f"{name}.key"))
         Path(pair.cert).write_bytes(made.public_bytes(Encoding.PEM))
-        Path(pair.key).write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+        _write_key(pair, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
         return pair
 
     def trusting(self, pair: Pair | None = None) -> ssl.SSLContext:
@@ -86,3 +86,9 @@ class Authority:
         if pair is not None:
             context.load_cert_chain(*pair)
         return context
+
+
+def _write_key(pair: Pair, data: bytes) -> None:
+    """Write the key for its owner alone, or the file is refused."""
+    Path(pair.key).touch(0o600)
+    Path(pair.key).write_bytes(data)

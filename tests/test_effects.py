@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from halfmoon import effects
-from halfmoon.effects import Aside, Gather, Now, Op, Run, Signal, Sleep, Spawn, Steady, Wait
+from halfmoon.effects import Gather, Now, Op, Run, RunAside, Signal, Sleep, Spawn, SteadyTime, Wait
 
 
 def test_a_signal_wakes_everybody_who_waits_once() -> None:
@@ -43,9 +43,9 @@ def test_whoever_waits_no_longer_is_not_woken_and_the_signal_is_kept_for_the_nex
 def test_each_typed_operation_asks_for_its_effect_and_returns_the_answer() -> None:
     signal = Signal()
     asked: list[tuple[Op[Any], type]] = [
-        (effects.sleep(5), Sleep), (effects.now(), Now), (effects.steady(), Steady), (effects.gather([]), Gather),
-        (effects.spawn(effects.now(), "name"), Spawn), (effects.run(len, "abc"), Run), (effects.aside(effects.now(), len), Aside),
-        (effects.wait(signal, 5), Wait),
+        (effects.sleep(5), Sleep), (effects.now(), Now), (effects.steady(), SteadyTime), (effects.gather([]), Gather),
+        (effects.spawn(effects.now(), "name"), Spawn), (effects.run(len, "abc"), Run),
+        (effects.aside(effects.now(), len), RunAside), (effects.wait(signal, 5), Wait),
     ]  # fmt: skip
     for operation, effect in asked:
         assert type(next(operation)) is effect

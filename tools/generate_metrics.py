@@ -7,7 +7,7 @@ from pathlib import Path
 
 from halfmoon.broker.metrics.declared import METRICS as OF_BROKERS
 from halfmoon.metrics import Metric
-from halfmoon.nameserver.metrics import METRICS as OF_NAME_SERVERS
+from halfmoon.nameserver.routes import METRICS as OF_NAME_SERVERS
 from halfmoon.programs.exposition import of_process as figures_of_process
 from halfmoon.programs.monitoring import METRICS
 from tools.generated import write_or_check

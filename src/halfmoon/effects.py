@@ -1,7 +1,7 @@
 """Effects: the requests of an operation to its driver, and the results of a core that are to be carried out.
 
-An *operation* is a generator: it yields requests for waiting (`Call`, `Tell`, `Sleep`, `Now`, `Steady`, `Gather`, `Spawn`,
-`Run`, `Aside`, `Wait`, `OnLoop`), is sent what came of them, and returns its result. The asyncio driver, the blocking one, the
+An *operation* is a generator: it yields requests for waiting (`Call`, `Tell`, `Sleep`, `Now`, `SteadyTime`, `Gather`, `Spawn`,
+`Run`, `RunAside`, `Wait`, `OnLoop`), is sent what came of them, and returns its result. The asyncio driver, the blocking one, the
 simulated world and a test each run the same generator. A *core* changes its state when told of bytes and time, and leaves `Write`,
 `Close`, `Start` and `Work` to be fetched. Nothing here waits, and nothing here knows who will.
 """
@@ -59,7 +59,7 @@ class Now(msgspec.Struct):
     """Return the time: milliseconds since the epoch, never stepping back. For dates: it steps forward when the clock is set."""
 
 
-class Steady(msgspec.Struct):
+class SteadyTime(msgspec.Struct):
     """Return milliseconds from an unknown beginning, which no setting of the clock moves. For what lasts: pauses, deadlines."""
 
 
@@ -86,8 +86,8 @@ class Run(msgspec.Struct):
     arguments: tuple[Any, ...] = ()
 
 
-class Aside(msgspec.Struct):
-    """Drive an operation that asks for nothing but `Run`, `Now` and `Steady`, and return its result.
+class RunAside(msgspec.Struct):
+    """Drive an operation that asks for nothing but `Run`, `Now` and `SteadyTime`, and return its result.
 
     Makes many calls of the user's code for one change of threads. All of it runs in one thread when ``function`` is an ordinary
     function, and is awaited when it is a coroutine function. It reads and writes shared state in single steps.
@@ -208,7 +208,7 @@ def now() -> Op[int]:
 
 def steady() -> Op[int]:
     """Return milliseconds from an unknown beginning, for differences only."""
-    ms: int = yield Steady()
+    ms: int = yield SteadyTime()
     return ms
 
 
@@ -231,7 +231,7 @@ def run(function: Callable[..., T], *arguments: Any) -> Op[T]:
 
 def aside(operation: Op[T], function: Callable[..., Any]) -> Op[T]:
     """Drive an operation that calls ``function`` many times where waiting is allowed; return its result."""
-    result: T = yield Aside(operation, function)
+    result: T = yield RunAside(operation, function)
     return result
 
 

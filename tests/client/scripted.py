@@ -15,7 +15,7 @@ from typing import Any
 from halfmoon.client.core.instance import Instance
 from halfmoon.client.core.produce.send import Sender
 from halfmoon.client.settings import ProducerSettings, settings_of
-from halfmoon.effects import Aside, Call, Gather, Now, OnLoop, Run, Sleep, Spawn, Steady, Tell, Wait
+from halfmoon.effects import Call, Gather, Now, OnLoop, Run, RunAside, Sleep, Spawn, SteadyTime, Tell, Wait
 from halfmoon.errors import ConnectFailed, RequestTimeout
 from halfmoon.wire.bodies import BrokerData, QueueData, TopicRouteData, to_json
 from halfmoon.wire.command import Command, reply_command, request_command
@@ -168,7 +168,7 @@ class Scripted:
             value = error = None
             if type(effect) is Now:
                 value = self.now + self.clock_ahead_ms
-            elif type(effect) is Steady:
+            elif type(effect) is SteadyTime:
                 value = self.steady
             elif type(effect) is OnLoop:
                 value = effect.operation
@@ -208,7 +208,7 @@ class Scripted:
             self._at(effect.ms, resume)
         elif type(effect) is Gather:
             self._gather([self.spawn(operation) for operation in effect.operations], resume)
-        elif type(effect) is Aside:
+        elif type(effect) is RunAside:
             child = self.spawn(effect.operation)
             child.then.append(lambda: resume(child.value, child.error))
         elif type(effect) is Run:

@@ -16,7 +16,7 @@ import pytest
 from halfmoon import Admin, Message, Producer
 from halfmoon.client.ranges import OffsetsLost, Ranges, Selection, ranges
 from halfmoon.errors import NoRoute, SettingError, TopicNotFound, UsageError
-from halfmoon.runtime.connections.blocking_connections import BlockingConnection
+from halfmoon.runtime.connections.blocking_connections import SocketConnection
 from halfmoon.testing.local import LocalCluster
 from halfmoon.wire.record import decode_records
 from tests.topics import new_topic
@@ -263,8 +263,8 @@ def test_connections_cut_in_mid_answer_cost_no_record_and_repeat_none(
     assert found == list(range(1_000))
 
 
-def through(proxy: Proxy, address: str) -> BlockingConnection:
-    link = BlockingConnection(proxy.address, 5_000, ahead_bytes=0)
+def through(proxy: Proxy, address: str) -> SocketConnection:
+    link = SocketConnection(proxy.address, 5_000, ahead_bytes=0)
     link.address = address
     return link
 
@@ -305,14 +305,14 @@ def test_an_unknown_request_is_answered_with_pulls_from_then_on(cluster: LocalCl
 def received(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return a list to which the size of each body is added that comes from now on."""
     sizes: list[int] = []
-    body = BlockingConnection.body
+    body = SocketConnection.body
 
-    def counted(link: BlockingConnection) -> bytes:
+    def counted(link: SocketConnection) -> bytes:
         found = body(link)
         sizes.append(len(found))
         return found
 
-    monkeypatch.setattr(BlockingConnection, "body", counted)
+    monkeypatch.setattr(SocketConnection, "body", counted)
     return sizes
 
 

@@ -21,7 +21,7 @@ from typing import Any
 from halfmoon.client.core.nameservers import NameServers
 from halfmoon.client.core.route import read_queues
 from halfmoon.client.core.route_table import QUEUES_MAX, RouteTable
-from halfmoon.effects import Call, Gather, Op, Steady
+from halfmoon.effects import Call, Gather, Op, SteadyTime
 from halfmoon.errors import HalfmoonError, PeerError
 from halfmoon.limits import FRAME_BYTES_MAX, ROUTE_QUEUES_MAX
 from halfmoon.wire.bodies import ClusterInfo, KVTable, TopicList, TopicRouteData, from_json
@@ -81,7 +81,7 @@ def answered(operation: Op[Any], answer: Callable[[Any], Command]) -> Any:
         elif isinstance(effect, Gather):
             value = [answered(each, answer) for each in effect.operations]
         else:
-            assert isinstance(effect, Steady), effect
+            assert isinstance(effect, SteadyTime), effect
             value = 0
 
 

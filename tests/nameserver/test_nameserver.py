@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halfmoon.errors import StoreError, StoreLocked
+from halfmoon.nameserver.routes import METRICS, samples
 from halfmoon.wire.codes import ROCKETMQ
 from halfmoon.wire.command import Command, encode
 from halfmoon.wire.peer import OVERLOAD, REQUESTS_A_TURN, WAITING_MAX, Peer
@@ -348,3 +349,19 @@ def test_a_mistake_with_one_request_costs_its_connection_and_no_other_request(
     assert house.closed == {mistaken: "what it asked failed"}
     assert [reply.code for reply in house.taken(other)] == [17]
     assert "a mistake of ours" in caplog.text
+
+
+def metrics(house: House) -> dict[str, object]:
+    return {metric.name: value for metric, _, value in filter(None, samples(house.core.routes))}
+
+
+def test_brokers_and_topics_are_counted_and_refusals_by_code() -> None:
+    house = House()
+    assert metrics(house)["halfmoon_nameserver_brokers"] == 0
+    house.register()
+    assert house.route("nowhere") == 17
+
+    assert metrics(house).keys() == {metric.name for metric in METRICS}
+    assert metrics(house)["halfmoon_nameserver_brokers"] == 1
+    assert metrics(house)["halfmoon_nameserver_topics"] == len(house.core.routes.topics()) > 0
+    assert house.core.peers.refusals == {17: 1}

@@ -16,7 +16,7 @@ from halfmoon.nameserver.nameserver import NameServer
 from halfmoon.nameserver.settings import NameServerSettings
 from halfmoon.runtime.clock import Clock
 from halfmoon.runtime.connections.asyncio_connections import Connections
-from halfmoon.runtime.drivers.asyncio_driver import Driver
+from halfmoon.runtime.drivers.asyncio_driver import AsyncioDriver
 from halfmoon.runtime.files.disk import RealDisk
 from halfmoon.runtime.server.server import Server
 from halfmoon.wire.bodies import DataVersion, TopicConfig, TopicConfigTable, TopicRouteData, from_json
@@ -53,7 +53,7 @@ async def test_a_broker_registers_is_found_and_is_gone_when_its_connection_is(tm
     async with name_server(tmp_path) as address, connections() as asking:
         async with connections() as brokers:
             registration = Registration(BrokerSettings(nameserver=address), "192.0.2.1:10911", "192.0.2.1:10912", lambda: table)
-            await Driver(brokers, Clock()).run(registration.register())
+            await AsyncioDriver(brokers, Clock()).run(registration.register())
             found = from_json(TopicRouteData, (await route(asking, address)).body)
             assert found.broker_datas[0].broker_addrs == {0: "192.0.2.1:10911"}
         async with asyncio.timeout(60):

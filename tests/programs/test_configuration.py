@@ -69,6 +69,23 @@ def test_a_wrong_file_is_named(tmp_path, text):
         configuration(EVERYTHING, files=[file])
 
 
+@pytest.mark.parametrize(("name", "text"), [
+    ("broker.conf", "register_secret=0123456789abcdef\n"), ("all.toml", '[broker]\nregister_secret = "0123456789abcdef"\n'),
+])  # fmt: skip
+def test_a_file_that_sets_a_secret_is_refused_where_others_may_read_it(tmp_path, name, text):
+    file = tmp_path / name
+    file.touch(0o644)
+    file.write_text(text)
+
+    with pytest.raises(SettingError, match=f"{name}: other users may read or change the secrets in it"):
+        configuration(BROKER, files=[file])
+    allowed = configuration(BROKER, files=[file], environment={"HALFMOON_SECRETS_READABLE_BY_OTHERS": "true"})
+    file.chmod(0o600)
+    closed = configuration(BROKER, files=[file])
+
+    assert allowed.broker.register_secret == closed.broker.register_secret == "0123456789abcdef"
+
+
 def test_a_file_that_is_missing_binary_or_huge_is_refused(tmp_path):
     (tmp_path / "binary.conf").write_bytes(b"\xff\xfe")
     (tmp_path / "huge.conf").write_bytes(b"#" * (1024 * 1024 + 1))

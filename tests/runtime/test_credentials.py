@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from halfmoon.errors import SettingError
-from halfmoon.runtime.credentials import FILE_BYTES_MAX, credentials, read
+from halfmoon.runtime.credentials import credentials, read
+from halfmoon.runtime.files.secrets import SECRET_BYTES_MAX
 from halfmoon.wire.signature import Credentials
 
 VARIABLES = {"HALFMOON_ACCESS_KEY": "variable", "HALFMOON_SECRET_KEY": "its secret", "HALFMOON_SECURITY_TOKEN": "token"}
@@ -48,13 +49,13 @@ def test_half_of_a_pair_is_refused_without_showing_it(tmp_path, values):
 
 
 def test_a_file_that_cannot_be_read_or_is_too_long_is_named(tmp_path):
-    with pytest.raises(SettingError, match=r"missing: credentials cannot be read: No such file"):
+    with pytest.raises(SettingError, match=r"missing: the credentials cannot be read: No such file"):
         read(str(tmp_path / "missing"), {})
     (tmp_path / "binary").write_bytes(b"\xff")
     with pytest.raises(SettingError, match="it is not UTF-8"):
         read(str(tmp_path / "binary"), {})
-    (tmp_path / "long").write_text("#" * (FILE_BYTES_MAX + 1))
-    with pytest.raises(SettingError, match=f"has at most {FILE_BYTES_MAX} bytes"):
+    (tmp_path / "long").write_text("#" * (SECRET_BYTES_MAX + 1))
+    with pytest.raises(SettingError, match=f"has at most {SECRET_BYTES_MAX} bytes"):
         read(str(tmp_path / "long"), {})
 
 

@@ -118,6 +118,8 @@ def test_a_hostile_value_of_a_servers_setting_is_refused_by_name_or_fits_its_for
     monkeypatch.setattr("socket.getaddrinfo", lambda *asked, **more: [(0, 0, 0, "", ("192.0.2.1", 0))])
     declared = {field.name: field.metadata for field in fields(SERVERS[section])}[each.name]
     key = f"{section}.{each.name}"
+    for file in ("a.toml", "broker.conf"):
+        (tmp_path / file).touch(0o600)
     for value in HOSTILE:
         roads = [{"assignments": [f"{key}={value}"]}, {"environment": {f"HALFMOON_{section}_{each.name}".upper(): value}}]
         (tmp_path / "a.toml").write_text(f"[{section}]\n{each.name} = {json.dumps(value)}\n")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from halfmoon.settings import forms, setting
+from halfmoon.settings.connections import ConnectionSettings
 
 
 class AclMode(Enum):
@@ -24,7 +25,7 @@ class VipChannel(Enum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BrokerSettings:
+class BrokerSettings(ConnectionSettings):
     """Settings of one broker."""
 
     cluster: str = setting(
@@ -53,24 +54,6 @@ class BrokerSettings:
         0, java="clientCallbackExecutorThreads", low=0, high=65_536,
         why="Number of processors, only shown: RocketMQ's exportMetrics reads it from this key. 0: those of the machine.",
     )  # fmt: skip
-    proxy_protocol_from: str = setting(
-        "",
-        form=forms.NETWORKS,
-        why="Proxies whose PROXY protocol preamble is believed; empty: none is read. Whoever may send one chooses its address.",
-    )
-    connections_max: int = setting(
-        10_000,
-        low=8,
-        high=1_000_000,
-        why="Maximum number of connections, if the limit of open files (ulimit -n) allows so many; one more is closed at once.",
-    )
-    connections_per_address_max: int = setting(
-        8_000,
-        low=0,
-        high=1_000_000,
-        why="Maximum number of connections of one IPv4 address or IPv6 /64 network; at most four fifths of all. 0: no limit. "
-        "Clients behind a NAT share an address; those behind a proxy in proxy_protocol_from have their own.",
-    )
     nameserver: str = setting(
         "", java="namesrvAddr", form=forms.ADDRESSES, why="Name servers to register with, separated by semicolons."
     )

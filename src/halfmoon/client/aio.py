@@ -40,7 +40,7 @@ from halfmoon.client.spans import INSTALLED, add_spans, listener_with_spans
 from halfmoon.effects import at_once, run
 from halfmoon.errors import BrokerError, NetworkError, NotRunning, TooManyRequests
 from halfmoon.model import Message, MessageModel, MessageQueue, SendResult, StoredMessage
-from halfmoon.runtime.drivers.asyncio_driver import Driver
+from halfmoon.runtime.drivers.asyncio_driver import AsyncioDriver
 from halfmoon.wire.command import Command
 from halfmoon.wire.headers.send import SendBatchMessage, SendMessageV2
 from halfmoon.wire.headers.transaction import EndTransaction
@@ -104,14 +104,14 @@ class AsyncProducer(Client[ProducerSettings]):
         self.blocking_requests = frozenset((SendMessageV2, SendBatchMessage, EndTransaction))
         self._pending = 0
 
-    async def _begin(self, driver: Driver) -> None:
+    async def _begin(self, driver: AsyncioDriver) -> None:
         self.sender.running = True
         for operation in self.instance.background_work():
             driver.spawn(operation, f"producer {self.settings.group}")
         if self._tracer is not None:
             driver.spawn(self._tracer.keep_sending(), f"traces of producer {self.settings.group}")
 
-    async def _finish(self, driver: Driver) -> None:
+    async def _finish(self, driver: AsyncioDriver) -> None:
         self.sender.running = False
         await driver.run(self.sender.flush())
         if self._tracer is not None:
@@ -272,12 +272,12 @@ class GroupClient(Client[C]):
 
     core: GroupMember
 
-    async def _begin(self, driver: Driver) -> None:
+    async def _begin(self, driver: AsyncioDriver) -> None:
         await driver.run(self.core.start())
         for operation in self.core.background_work():
             driver.spawn(operation, f"consumer {self.settings.group}")
 
-    async def _finish(self, driver: Driver) -> None:
+    async def _finish(self, driver: AsyncioDriver) -> None:
         await driver.run(self.core.stop())
 
 

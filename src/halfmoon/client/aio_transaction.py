@@ -21,7 +21,7 @@ from halfmoon.client.spans import INSTALLED, add_spans
 from halfmoon.effects import Op
 from halfmoon.errors import UsageError
 from halfmoon.model import LocalTransactionState, Message, SendResult, TransactionSendResult
-from halfmoon.runtime.drivers.asyncio_driver import Driver
+from halfmoon.runtime.drivers.asyncio_driver import AsyncioDriver
 
 __all__ = ["AsyncHalf", "AsyncTransactionProducer", "TransactionListener", "TransactionSettings"]
 
@@ -71,7 +71,7 @@ class AsyncTransactionProducer(AsyncProducer):
         if checked.spans and INSTALLED:
             add_spans(self.transactions, checked.group)
 
-    async def _begin(self, driver: Driver) -> None:
+    async def _begin(self, driver: AsyncioDriver) -> None:
         await super()._begin(driver)
         driver.spawn(self.transactions.meet_brokers(), f"producer {self.settings.group}")
 

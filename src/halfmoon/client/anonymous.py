@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from halfmoon.client.blocking import Blocking
 from halfmoon.client.lifecycle import Client
 from halfmoon.client.settings import ClientSettings
-from halfmoon.runtime.drivers.asyncio_driver import Driver
+from halfmoon.runtime.drivers.asyncio_driver import AsyncioDriver
 
 S = TypeVar("S", bound=ClientSettings)
 B = TypeVar("B", bound=Blocking)
@@ -23,10 +23,10 @@ _known: dict[tuple[Any, ...], Blocking] = {}
 class AnonymousClient(Client[S]):
     """A client without heartbeats and background work: a name, a driver, connections."""
 
-    async def _begin(self, driver: Driver) -> None:
+    async def _begin(self, driver: AsyncioDriver) -> None:
         pass
 
-    async def _finish(self, driver: Driver) -> None:
+    async def _finish(self, driver: AsyncioDriver) -> None:
         pass
 
 

@@ -1,4 +1,7 @@
-"""The file in which a broadcasting consumer keeps its progress. Replaces it whole; what it holds is for its caller to check."""
+"""Files of clients: the progress of a broadcasting consumer, which is replaced whole, and files with secrets, for commands.
+
+Their content is for the caller to check.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,9 @@ from pathlib import Path
 
 from halfmoon.errors import PeerError
 from halfmoon.runtime.files.permissions import make_directory, open_new
+from halfmoon.runtime.files.secrets import check_private, read_secret
+
+__all__ = ["OffsetsOnDisk", "check_private", "read_secret"]
 
 _MISSING, _EMPTY = "is missing", "is empty"
 

@@ -19,7 +19,7 @@ from halfmoon.runtime.clock import Clock
 from halfmoon.runtime.connections.asyncio_connections import Connections, local_ip
 from halfmoon.runtime.connections.encrypted import OutgoingTls
 from halfmoon.runtime.credentials import credentials
-from halfmoon.runtime.drivers.asyncio_driver import THREADS, Driver
+from halfmoon.runtime.drivers.asyncio_driver import THREADS, AsyncioDriver
 from halfmoon.runtime.stacks import stacks
 from halfmoon.runtime.tls import ClientTls
 from halfmoon.wire.codes import JSON, ROCKETMQ
@@ -70,7 +70,7 @@ class Client(Generic[S]):
         self._ids = UniqueIds(pack_ip(ip), os.getpid(), random.Random())
         self.clock = Clock()
         self._threads = threads
-        self.driver: Driver | None = None
+        self.driver: AsyncioDriver | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self.state = "new"
         self.blocking_requests: frozenset[type[Any]] = frozenset()
@@ -92,7 +92,7 @@ class Client(Generic[S]):
         if not self.settings.nameserver:
             raise NoNameServer("No name server address, please set it.")
         self.state, self._loop = "starting", asyncio.get_running_loop()
-        self.driver = Driver(
+        self.driver = AsyncioDriver(
             Connections(
                 self._asked,
                 serialization=self.serialization,
@@ -132,10 +132,10 @@ class Client(Generic[S]):
     async def __aexit__(self, *error: object) -> None:
         await self.close()
 
-    async def _begin(self, driver: Driver) -> None:
+    async def _begin(self, driver: AsyncioDriver) -> None:
         raise NotImplementedError
 
-    async def _finish(self, driver: Driver) -> None:
+    async def _finish(self, driver: AsyncioDriver) -> None:
         raise NotImplementedError
 
     async def _end(self) -> None:
@@ -144,7 +144,7 @@ class Client(Generic[S]):
             await self.driver.close()
             await self.driver.connections.close()
 
-    def running(self) -> Driver:
+    def running(self) -> AsyncioDriver:
         """Return what runs operations. Raises NotRunning."""
         if self.driver is None or self.state == "closed":
             raise NotRunning(f"The {type(self).__name__} is not running: start it first, and use it before it is closed")
@@ -184,7 +184,7 @@ class Client(Generic[S]):
         if (effect := next(operation, None)) is not None:
             driver.spawn(operation, "second phase", effect)
 
-    def _driving(self) -> Driver:
+    def _driving(self) -> AsyncioDriver:
         if self.driver is None:
             raise NotRunning(f"The {type(self).__name__} is not running: start it first")
         return self.driver

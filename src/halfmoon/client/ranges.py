@@ -45,7 +45,7 @@ from halfmoon.errors import (
     broker_error,
 )
 from halfmoon.model import MessageQueue
-from halfmoon.runtime.connections.blocking_connections import BlockingConnection, BlockingConnections
+from halfmoon.runtime.connections.blocking_connections import BlockingConnections, SocketConnection
 from halfmoon.runtime.drivers.threads import BackgroundLoop, background
 from halfmoon.wire.headers.ranges import ReadRange
 
@@ -235,7 +235,7 @@ class _Reading:
         self._settings: RangeSettings = client.settings
         self._window = Window(begin, end, end - begin, 1)
         self._short = False
-        self._link: BlockingConnection | None = None
+        self._link: SocketConnection | None = None
         self._asked: dict[int, Segment] = {}
         self._held: dict[int, tuple[Answer, bytes]] = {}
         self._failures = 0
@@ -286,7 +286,7 @@ class _Reading:
             self._failed(exc)
             return []
 
-    def _send(self, link: BlockingConnection) -> None:
+    def _send(self, link: SocketConnection) -> None:
         """Ask for what may be asked now; short answers are asked for by the dozen, since each write costs more than a request."""
         if self._short and len(self._asked) > self._settings.in_flight // 2:
             return
@@ -383,7 +383,7 @@ class _Reading:
 
     # ------------------------------------------------------------ failures
 
-    def _connected(self) -> BlockingConnection:
+    def _connected(self) -> SocketConnection:
         client = self._client
         address = client.run(client.core.address(self._queue, anew=self._failures > 0))
         if (link := client.links.take(address, self._settings.request_timeout_ms)) is None:

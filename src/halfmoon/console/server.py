@@ -16,6 +16,7 @@ from typing import NamedTuple
 import uvicorn
 
 from halfmoon.client.admin import AdminSettings, AsyncAdmin
+from halfmoon.client.files import check_private
 from halfmoon.console.access.attempts import Attempts
 from halfmoon.console.access.audit import Audit
 from halfmoon.console.access.database import now_ms
@@ -103,6 +104,7 @@ def _context(certificate: str, private_key: str) -> ssl.SSLContext:
     except OSError as exc:  # SSLError is one
         reason = getattr(exc, "reason", None) or exc.strerror or exc
         raise SettingError(f"certificate {certificate} with key {private_key or certificate} does not load: {reason}") from None
+    check_private(Path(private_key or certificate), "the private key in it")
     return context
 
 

@@ -1,4 +1,4 @@
-"""Answers of a name server: one function a request code, from header and body to a `Reply`.
+"""Answers of a name server: one function a request code, from header and body to a `NameServerReply`.
 
 Holds no frames, connections or time of its own; refusals are raised as the `BrokerError` whose code goes back. Follows
 DefaultRequestProcessor (RocketMQ 4.9.8), with the answers of 5.x where 4.x has none.

@@ -14,6 +14,7 @@ import msgspec
 
 from halfmoon.instant import Steady
 from halfmoon.limits import ADDRESS_LENGTH_MAX, NAME_LENGTH_MAX, ROUTE_BROKERS_MAX, ROUTE_QUEUES_MAX
+from halfmoon.metrics import Metric, Samples
 from halfmoon.wire.codes import Perm
 
 ENTRIES_MAX = 2_000_000
@@ -402,3 +403,18 @@ class Routes:
     def live_count(self) -> int:
         """How many brokers live."""
         return len(self._live)
+
+
+# ---------------------------------------------------------------- metrics
+
+BROKERS = Metric("halfmoon_nameserver_brokers", "gauge", (), "Brokers that are registered.")
+TOPICS = Metric("halfmoon_nameserver_topics", "gauge", (), "Topics that they registered.")
+TOPICS_LEFT_OUT = Metric("halfmoon_nameserver_topics_left_out_total", "counter", (), "Topics beyond topics_max, left out.")
+METRICS = [BROKERS, TOPICS, TOPICS_LEFT_OUT]
+
+
+def samples(routes: Routes) -> Samples:
+    """Yield the metrics of a name server with their values."""
+    yield BROKERS, (), routes.live_count
+    yield TOPICS, (), routes.topic_count
+    yield TOPICS_LEFT_OUT, (), routes.left_out

@@ -5,32 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from halfmoon.settings import forms, setting
+from halfmoon.settings.connections import ConnectionSettings
 
 
 @dataclass(frozen=True, kw_only=True)
-class NameServerSettings:
+class NameServerSettings(ConnectionSettings):
     """Settings of one name server."""
 
     host: str = setting("127.0.0.1", form=forms.HOST, why="The address to listen on; loopback by default.")
     port: int = setting(9876, java="listenPort", low=0, high=65535, why="Where brokers and clients connect; 0 takes a free one.")
-    proxy_protocol_from: str = setting(
-        "",
-        form=forms.NETWORKS,
-        why="Proxies whose PROXY protocol preamble is believed; empty: none is read. Whoever may send one chooses its address.",
-    )
-    connections_max: int = setting(
-        10_000,
-        low=8,
-        high=1_000_000,
-        why="Maximum number of connections, if the limit of open files (ulimit -n) allows so many; one more is closed at once.",
-    )
-    connections_per_address_max: int = setting(
-        8_000,
-        low=0,
-        high=1_000_000,
-        why="Maximum number of connections of one IPv4 address or IPv6 /64 network; at most four fifths of all. 0: no limit. "
-        "Clients behind a NAT share an address; those behind a proxy in proxy_protocol_from have their own.",
-    )
     register_from: str = setting(
         "",
         form=forms.NETWORKS,

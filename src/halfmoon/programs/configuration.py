@@ -13,6 +13,7 @@ from halfmoon.broker.settings import BrokerSettings
 from halfmoon.errors import SettingError
 from halfmoon.nameserver.settings import CHANGEABLE as OF_NAME_SERVER
 from halfmoon.nameserver.settings import NameServerSettings
+from halfmoon.runtime.files.secrets import check_private
 from halfmoon.settings import Ignored, Sections, check, forms, load
 from halfmoon.settings.http import HttpSettings
 from halfmoon.settings.tls import TlsSettings
@@ -53,7 +54,8 @@ def configuration(
     the one that leads out.
 
     Raises:
-        SettingError: an unknown key or a value that does not fit, named with the nearest right one; a file that cannot be read.
+        SettingError: an unknown key or a value that does not fit, named with the nearest right one; a file that cannot be read,
+            or that has secrets and is open to other users.
     """
     everything = {**NAME_SERVER, **BROKER}
     loaded = load(
@@ -64,6 +66,8 @@ def configuration(
         java_sections=[*BROKER] if "broker" in sections else None,
         others={name: cls for name, cls in everything.items() if name not in sections},
     )
+    for name in loaded.secret_files:
+        check_private(Path(name), "the secrets in it", environment or {})
     values: dict[str, Any] = {name: loaded.values.get(name, cls()) for name, cls in everything.items()}
     for settings in values.values():
         check(settings)

@@ -28,7 +28,7 @@ from halfmoon.runtime.clock import Clock
 from halfmoon.runtime.connections.asyncio_connections import Connections
 from halfmoon.runtime.connections.encrypted import OutgoingTls
 from halfmoon.runtime.credentials import credentials
-from halfmoon.runtime.drivers.asyncio_driver import Driver, wait_signal
+from halfmoon.runtime.drivers.asyncio_driver import AsyncioDriver, wait_signal
 from halfmoon.runtime.files.disk import RealDisk
 from halfmoon.runtime.files.permissions import PERMISSIONS, report_readable
 from halfmoon.runtime.loop import run_loop
@@ -89,7 +89,7 @@ class Program(NamedTuple):
     port: int
     broker: Broker | None = None
     connections: Connections | None = None
-    driver: Driver | None = None
+    driver: AsyncioDriver | None = None
     disk: RealDisk | None = None
 
     @property
@@ -179,7 +179,7 @@ async def broker(
     clock = Clock()
     certificates = certificates or Certificates(settings.tls)
     connections = Connections(signs=_signs(settings.broker), tls=_outgoing_tls(certificates.settings, beside), probed=True)
-    driver = Driver(connections, clock)
+    driver = AsyncioDriver(connections, clock)
     chosen = random if random is not None else Random(SystemRandom().getrandbits(64))
 
     disks: list[RealDisk] = []

@@ -22,7 +22,7 @@ from halfmoon.broker.metrics.figures import Figures
 from halfmoon.errors import ResponseCode
 from halfmoon.hot import NATIVE
 from halfmoon.metrics import Metric, Samples, TurnTimes
-from halfmoon.nameserver import metrics as name_server_metrics
+from halfmoon.nameserver import routes
 from halfmoon.nameserver.nameserver import NameServer
 from halfmoon.programs.exposition import OPENMETRICS, PLAIN, MetricsPage, of_process
 from halfmoon.programs.ports import PortTaken
@@ -51,7 +51,7 @@ LEFT_OUT = Metric(
 )  # fmt: skip
 
 METRICS = [
-    BUILD, UPTIME, CONNECTIONS, CONNECTIONS_MAX, TURNS, REFUSED, GATHERED, LEFT_OUT, *OF_BROKERS, *name_server_metrics.METRICS
+    BUILD, UPTIME, CONNECTIONS, CONNECTIONS_MAX, TURNS, REFUSED, GATHERED, LEFT_OUT, *OF_BROKERS, *routes.METRICS
 ]  # fmt: skip
 """All that a page may have, besides ``process_…``."""
 
@@ -157,7 +157,7 @@ class Monitoring:
         for server in self._servers:
             yield from _of_server(server)
             if isinstance(server.core, NameServer):
-                yield from name_server_metrics.samples(server.core)
+                yield from routes.samples(server.core.routes)
         differences: dict[tuple[str, tuple[str, ...]], tuple[Metric, float]] = {}
         for figures, server in zip(self._figures, (server for server in self._servers if isinstance(server.core, Broker))):
             for sample in figures.samples(server.clock.instant()):

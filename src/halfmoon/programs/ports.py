@@ -9,7 +9,7 @@ from halfmoon.broker.settings import VipChannel
 from halfmoon.errors import HalfmoonError
 from halfmoon.ports import Core
 from halfmoon.runtime.clock import Clock
-from halfmoon.runtime.drivers.asyncio_driver import Driver
+from halfmoon.runtime.drivers.asyncio_driver import AsyncioDriver
 from halfmoon.runtime.server.busy_polling import BUSY_POLL_US
 from halfmoon.runtime.server.certificates import Certificates
 from halfmoon.runtime.server.null_core import NullCore
@@ -28,7 +28,7 @@ class PortTaken(HalfmoonError):
 
 
 async def server_on(
-    host: str, port: int, make: Callable[[str, int], Core], clock: Clock, driver: Driver | None,
+    host: str, port: int, make: Callable[[str, int], Core], clock: Clock, driver: AsyncioDriver | None,
     vip: VipChannel = VipChannel.NEVER, busy_poll_us: int = BUSY_POLL_US, certificates: Certificates | None = None,
     proxies: str = "", connections_max: int = CONNECTIONS_MAX, connections_per_address_max: int = PER_ADDRESS_MAX,
 ) -> Server:  # fmt: skip

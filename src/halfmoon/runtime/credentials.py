@@ -6,15 +6,12 @@ may be quoted. RocketMQ's ``tools.yml`` is such a file.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
 from halfmoon.errors import SettingError
-from halfmoon.settings.private import exposed, is_refused
+from halfmoon.runtime.files.secrets import read_secret
 from halfmoon.wire.signature import Credentials
-
-FILE_BYTES_MAX = 64 * 1024
 
 ACCESS_KEY, SECRET_KEY, TOKEN = "HALFMOON_ACCESS_KEY", "HALFMOON_SECRET_KEY", "HALFMOON_SECURITY_TOKEN"
 FILE = "HALFMOON_CREDENTIALS"
@@ -43,24 +40,9 @@ def credentials(
 def read(name: str, environment: Mapping[str, str]) -> Credentials:
     """Return the credentials in a file. Raises SettingError, also if other users may read it (`halfmoon.settings.private`)."""
     path = Path(name).expanduser()
-    try:
-        with path.open("rb") as file:
-            data = file.read(FILE_BYTES_MAX + 1)
-            mode = os.fstat(file.fileno()).st_mode
-        text = data.decode()
-    except (OSError, UnicodeDecodeError) as exc:
-        raise SettingError(f"{path}: credentials cannot be read: {getattr(exc, 'strerror', None) or 'it is not UTF-8'}") from None
-    if len(data) > FILE_BYTES_MAX:
-        raise SettingError(f"{path}: a file of credentials has at most {FILE_BYTES_MAX} bytes")
-    if is_refused(mode, environment):
-        raise SettingError(exposed(path, "the credentials in it"))
-    values = dict(_values(text))
-    return _pair(
-        values.get("accessKey", ""),
-        values.get("secretKey", ""),
-        values.get("securityToken", ""),
-        f"{path}: accessKey and secretKey",
-    )
+    values = dict(_values(read_secret(path, "the credentials", environment)))
+    key, secret, token = (values.get(field, "") for field in ("accessKey", "secretKey", "securityToken"))
+    return _pair(key, secret, token, f"{path}: accessKey and secretKey")
 
 
 def _values(text: str) -> list[tuple[str, str]]:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from halfmoon.errors import SettingError
 from halfmoon.limits import CERTIFICATE_NAME_MAX, CERTIFICATE_NAMES_MAX
+from halfmoon.runtime.files.secrets import check_private
 from halfmoon.settings.tls import ClientCertificates, TlsSettings
 
 HANDSHAKE_BYTE = 0x16
@@ -103,12 +104,11 @@ def client_names(tls: ssl.SSLObject) -> tuple[str, ...]:
 
 def _load_pair(context: ssl.SSLContext, cert: str, key: str, password: str) -> None:
     try:
-        context.load_cert_chain(
-            cert, key or None, password=lambda: password
-        )  # called for encrypted keys; otherwise OpenSSL would prompt
+        context.load_cert_chain(cert, key or None, password=lambda: password)  # for encrypted keys, or OpenSSL would prompt
     except (OSError, ValueError) as exc:
         reason = _loading_reason(exc) or _pem_reason(cert, key or cert)
         raise SettingError(f"TLS certificate {cert}{f' with key {key}' if key else ''}: {reason}") from None
+    check_private(Path(key or cert), "the private key in it")
 
 
 def _trust(context: ssl.SSLContext, path: str) -> None:

@@ -87,6 +87,8 @@ class Loaded(NamedTuple):
 
     values: dict[str, Any]
     ignored: list[Ignored]
+    secret_files: Sequence[str] = ()
+    """Files that set a secret."""
 
     def of(self, cls: type[T]) -> T:
         """Return the settings of one class."""
@@ -121,18 +123,19 @@ def load(
             whose value asks for something not built.
     """
     loading = _SettingsCollector(sections, java_sections, others or {}, base or {})
+    secret_files = []
     for name, text in files:
-        if name.endswith(".toml"):
-            loading.toml(name, text)
-        else:
-            loading.properties(name, text)
+        loading.has_secrets = False
+        (loading.toml if name.endswith(".toml") else loading.properties)(name, text)
+        if loading.has_secrets:
+            secret_files.append(name)
     loading.environment(environment or {})
     for assignment in assignments:
         key, equals, value = assignment.partition("=")
         if not equals:
             raise SettingError(f"not of the form key=value: {assignment!r}")
         loading.assign(key.strip(), value.strip(), "command line", java_file=False)
-    return loading.loaded()
+    return loading.loaded()._replace(secret_files=secret_files)
 
 
 def change(current: T, properties: str, source: str) -> tuple[T, list[Ignored]]:
@@ -198,6 +201,8 @@ class _SettingsCollector:
         self._sections, self._others, self._base = sections, others, base
         self._values: dict[str, dict[str, Any]] = {name: {} for name in sections}
         self._ignored: list[Ignored] = []
+        self.has_secrets = False
+        """Whether a secret was assigned."""
         self._by_name: dict[str, list[str]] = {}
         self._by_java: dict[str, list[tuple[str, str]]] = {}
         for section, cls in sections.items():
@@ -243,7 +248,9 @@ class _SettingsCollector:
     def assign(self, key: str, value: Any, source: str, *, java_file: bool) -> None:
         places = self._places(key, source)
         for section, name in places:
-            self._values[section][name] = _value_of(key, _declared(self._sections[section])[name], value, source)
+            setting = _declared(self._sections[section])[name]
+            self._values[section][name] = _value_of(key, setting, value, source)
+            self.has_secrets |= setting.secret and bool(value)
         if not places:
             self._without_place(key, value, source, java_file=java_file)
 

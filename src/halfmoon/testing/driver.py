@@ -140,7 +140,7 @@ class Driver:
         resume = partial(self._advance, task, task._wait_number)
         if isinstance(asked, effects.Now):
             return True, self._now()
-        if isinstance(asked, effects.Steady):
+        if isinstance(asked, effects.SteadyTime):
             return True, self._timeline.elapsed_ms
         if isinstance(asked, effects.OnLoop):
             return True, asked.operation
@@ -156,7 +156,7 @@ class Driver:
             self._gather(task, asked, resume)
         elif isinstance(asked, effects.Wait):
             self._wait(task, asked, resume)
-        elif isinstance(asked, effects.Aside):
+        elif isinstance(asked, effects.RunAside):
             self._wait_for(task, asked.operation, resume)
         elif isinstance(asked, effects.Run):
             delay_us = self._random.randint(1, 500)

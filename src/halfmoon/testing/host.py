@@ -7,15 +7,16 @@ had not finished is never told to it. The clock of the machine can be set forwar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from functools import partial
 from itertools import count
 from typing import Any, NamedTuple, Protocol
 
-from halfmoon.effects import Close, Gather, Op, Spawn, Start, Work, Write
+from halfmoon.effects import Close, Op, Start, Work, Write
 from halfmoon.instant import Instant
 from halfmoon.ports import Core
 from halfmoon.runtime.clock import Clock
+from halfmoon.runtime.server.supervised import supervised
 from halfmoon.testing.disk import Stopped
 from halfmoon.testing.driver import Calls, Driver, Task
 from halfmoon.testing.network import End, Network
@@ -172,7 +173,7 @@ class _Life:
             operations = self._core.stop(self._host.instant())
             self._endings = len(operations)
             for operation in operations:
-                self.driver.start(self._watched(operation), "stopping").then(self._operation_ended)
+                self.driver.start(supervised(operation, self._wake), "stopping").then(self._operation_ended)
             self._commit()
 
         self._guarded(begin)
@@ -255,7 +256,7 @@ class _Life:
                     self._work(effect)
                 else:
                     assert isinstance(effect, Start), effect
-                    self.driver.start(self._watched(effect.operation), effect.name)
+                    self.driver.start(supervised(effect.operation, self._wake), effect.name)
 
     def _leave(self, ended: Callable[[], None]) -> None:
         for end in list(self._ends.values()):
@@ -288,30 +289,6 @@ class _Life:
             work.done(outcome, self._host.instant())
 
         self._guarded(done)
-
-    def _watched(self, operation: Any) -> Generator[Any, Any, Any]:
-        """The same operation; after each of its steps a turn comes, as in the runtime."""
-        value: Any = None
-        error: BaseException | None = None
-        while True:
-            try:
-                asked = operation.send(value) if error is None else operation.throw(error)
-            except StopIteration as end:
-                return end.value
-            finally:
-                self._wake()
-            if isinstance(asked, Gather):
-                asked = Gather([self._watched(each) for each in asked.operations])
-            elif isinstance(asked, Spawn):
-                asked = Spawn(self._watched(asked.operation), asked.name)
-            value, error = None, None
-            try:
-                value = yield asked
-            except GeneratorExit:
-                operation.close()
-                raise
-            except BaseException as exc:
-                error = exc
 
     # ---------------------------------------------------------------- connections
 

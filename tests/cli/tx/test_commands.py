@@ -253,12 +253,6 @@ def test_an_operator_whose_name_cannot_be_written_down_decides_nothing(run, topi
 # ---------------------------------------------------------------- figures
 
 
-def test_the_metrics_that_tx_status_wrote_are_where_the_error_says(run_alone):
-    ran = run_alone("tx", "status", "--prometheus")
-
-    assert (ran.code, "--http-port" in ran.err, "/metrics" in ran.err) == (2, True, True)
-
-
 def test_figures_follow_what_happens(run, topic, cluster):
     counting = Shop(cluster, "P_counted")
     with counting.producer:

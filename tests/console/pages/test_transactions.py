@@ -11,7 +11,9 @@ from urllib.parse import parse_qsl
 import pytest
 
 from halfmoon import AsyncTransactionProducer, LocalTransactionState, Message
+from halfmoon.client.core.admin.batches import BatchesAt
 from halfmoon.console.pages import transactions
+from halfmoon.wire.bodies.batches import BatchAttempt, BatchId
 from tests.console.conftest import Site
 
 
@@ -125,3 +127,29 @@ async def test_links_of_the_live_list_lead_to_its_page(site: Site, topic: str, m
     second = await site.text("/transactions", **query)
     assert [name in second for name in names] == [False, True]
     assert 'href="/transactions?group=P_paged">First rows' in await site.text("/transactions/live", **query)
+
+
+async def test_batches_are_paged_and_one_is_shown_with_its_attempts(site: Site, monkeypatch):
+    ids = [BatchId(transactional_id=f"<i>{n:03}", attempts=[BatchAttempt(7, "one", age_ms=5000, count=3)]) for n in range(150)]
+
+    async def batches(_self: object, name: str | None, *, failing: list[str]) -> list[BatchesAt]:
+        mine = [each for each in ids if name in (None, each.transactional_id)]
+        return [BatchesAt(broker="broker-a", ids=mine), BatchesAt(broker="old", supported=False)]
+
+    monkeypatch.setattr(type(site.admin), "batches", batches)
+    first = await site.json("/batches")
+    second = await site.json("/batches", after=first["next"])
+    assert [each["transactional_id"] for part in (first, second) for each in part["batches"]] == [
+        each.transactional_id for each in ids
+    ]
+    assert (second["next"], first["batches"][0]["attempts"], first["batches"][0]["oldest_ms"]) == (None, [], 5000)
+
+    page = await site.text("/batches", id="<i>007")
+    assert "&lt;i&gt;007" in page
+    assert "<i>007" not in page
+    assert "Undecided at broker-a" in page
+    assert "Without batch transactions: old." in page
+
+
+async def test_a_broker_that_has_no_batches_yet_says_so(site: Site):
+    assert "There are no batch transactions." in await site.text("/batches")

@@ -15,7 +15,7 @@ import pytest
 
 from halfmoon.errors import ConnectFailed, ConnectionLost, NetworkError, RequestTimeout, SettingError
 from halfmoon.runtime.connections.asyncio_connections import Connections
-from halfmoon.runtime.connections.blocking_connections import LOOK_S, BlockingConnection, BlockingConnections
+from halfmoon.runtime.connections.blocking_connections import LOOK_S, BlockingConnections, SocketConnection
 from halfmoon.runtime.connections.encrypted import OutgoingTls
 from halfmoon.runtime.connections.sockets import is_open
 from halfmoon.runtime.tls import ClientTls
@@ -256,7 +256,7 @@ def test_a_one_way_request_goes_out_without_waiting(authority: Authority, servin
 
 def test_a_link_is_open_until_the_other_side_closes_it(authority: Authority, serving: Callable[..., Server]) -> None:
     server = serving(context_of(authority.pair("server")))
-    link = BlockingConnection(server.address, 5_000, OutgoingTls(ClientTls(ca=authority.ca)), ahead_bytes=0)
+    link = SocketConnection(server.address, 5_000, OutgoingTls(ClientTls(ca=authority.ca)), ahead_bytes=0)
     assert link.alive()
     link.send(request_bytes(ASK, b"", 1, JSON))
     link.head()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from halfmoon.errors import ConnectionLost, RequestTimeout
-from halfmoon.runtime.connections.blocking_connections import AHEAD_BYTES, BlockingConnection
+from halfmoon.runtime.connections.blocking_connections import AHEAD_BYTES, SocketConnection
 from halfmoon.wire.codes import JSON, ROCKETMQ
 from halfmoon.wire.command import Command, decode, encode, reply_command, request_bytes
 from halfmoon.wire.frame import Inbox
@@ -47,11 +47,11 @@ def ahead_bytes(request: pytest.FixtureRequest) -> int:
 
 
 @pytest.fixture
-def serve(ahead_bytes: int) -> Iterator[Callable[..., BlockingConnection]]:
-    made: list[BlockingConnection] = []
+def serve(ahead_bytes: int) -> Iterator[Callable[..., SocketConnection]]:
+    made: list[SocketConnection] = []
 
-    def make(count: int, script: Script, *, timeout_ms: int = 5_000) -> BlockingConnection:
-        made.append(BlockingConnection(Server(count, script).address, timeout_ms, ahead_bytes=ahead_bytes))
+    def make(count: int, script: Script, *, timeout_ms: int = 5_000) -> SocketConnection:
+        made.append(SocketConnection(Server(count, script).address, timeout_ms, ahead_bytes=ahead_bytes))
         return made[-1]
 
     yield make

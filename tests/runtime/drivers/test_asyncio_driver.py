@@ -7,10 +7,10 @@ import threading
 
 import pytest
 
-from halfmoon.effects import Call, Now, Run, Signal, Steady, Tell, aside, gather, run, sleep, spawn, wait
+from halfmoon.effects import Call, Now, Run, Signal, SteadyTime, Tell, aside, gather, run, sleep, spawn, wait
 from halfmoon.errors import ConnectFailed
 from halfmoon.runtime.connections.asyncio_connections import Connections
-from halfmoon.runtime.drivers.asyncio_driver import Driver
+from halfmoon.runtime.drivers.asyncio_driver import AsyncioDriver
 from halfmoon.wire.headers.route import GetBrokerClusterInfo
 from tests.waiting import soon
 
@@ -29,7 +29,7 @@ class Ticks:
 
 @pytest.fixture
 async def driver():
-    found = Driver(Connections(), Ticks(), threads=2)
+    found = AsyncioDriver(Connections(), Ticks(), threads=2)
     yield found
     await found.close()
     await found.connections.close()
@@ -183,7 +183,7 @@ async def test_cancelling_a_run_throws_into_the_operation(driver):
 
 def calls(function, count):
     """Call a function often; errors of it are results."""
-    found = [(yield Now()), (yield Steady())]
+    found = [(yield Now()), (yield SteadyTime())]
     for number in range(count):
         try:
             found.append((yield Run(function, (number,))))

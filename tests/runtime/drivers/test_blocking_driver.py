@@ -11,7 +11,7 @@ import pytest
 from halfmoon.effects import Call, Now, Op, Run, Sleep, Tell, on_loop
 from halfmoon.errors import ConnectFailed, UsageError
 from halfmoon.runtime.clock import Clock
-from halfmoon.runtime.drivers.asyncio_driver import Driver
+from halfmoon.runtime.drivers.asyncio_driver import AsyncioDriver
 from halfmoon.runtime.drivers.blocking_driver import BlockingDriver
 from halfmoon.runtime.drivers.threads import BackgroundLoop
 from halfmoon.wire.headers.offset import GetMaxOffset, GetMinOffset
@@ -67,7 +67,7 @@ def loop() -> Iterator[BackgroundLoop]:
 class Both:
     def __init__(self, loop: BackgroundLoop) -> None:
         self.line, self.on_loop = Line(), LoopLine()
-        driver = Driver(self.on_loop, Clock())  # type: ignore[arg-type]
+        driver = AsyncioDriver(self.on_loop, Clock())  # type: ignore[arg-type]
         self.driver = BlockingDriver(self.line, loop, driver, frozenset((GetMaxOffset,)))  # type: ignore[arg-type]
 
 

@@ -58,6 +58,7 @@ def test_a_disabled_mode_needs_no_files() -> None:
 def test_one_file_may_hold_certificate_and_key(authority: Authority, tmp_path: Path) -> None:
     pair = authority.pair("server")
     joined = tmp_path / "joined.pem"
+    joined.touch(0o600)
     joined.write_bytes(Path(pair.cert).read_bytes() + Path(pair.key).read_bytes())
     assert named(Certificates(TlsSettings(server_cert=str(joined))), authority) == {"127.0.0.1", "localhost"}
 
@@ -95,6 +96,16 @@ def test_a_key_of_another_certificate_is_refused(authority: Authority) -> None:
     one, other = authority.pair("one"), authority.pair("other")
     with pytest.raises(SettingError, match="does not belong"):
         Certificates(TlsSettings(server_cert=one.cert, server_key=other.key))
+
+
+def test_a_key_that_others_may_read_is_refused_until_it_is_closed(authority: Authority) -> None:
+    pair = authority.pair("server")
+    settings = TlsSettings(server_cert=pair.cert, server_key=pair.key)
+    Path(pair.key).chmod(0o640)
+    with pytest.raises(SettingError, match=r"server\.key: other users may read or change the private key in it"):
+        Certificates(settings)
+    Path(pair.key).chmod(0o600)
+    assert named(Certificates(settings), authority)
 
 
 def test_what_is_no_certificate_is_refused(authority: Authority, tmp_path: Path) -> None:

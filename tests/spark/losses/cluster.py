@@ -308,7 +308,7 @@ def driven(cluster: Cluster, operation: Any) -> Any:
     answers: dict[type[Any], Callable[[Any], Any]] = {
         effects.Call: lambda asked: cluster.answer(asked.address, asked.request),
         effects.Gather: lambda asked: [_outcome(cluster, each) for each in asked.operations],
-        effects.Steady: lambda asked: cluster.now_ms,
+        effects.SteadyTime: lambda asked: cluster.now_ms,
         effects.Now: lambda asked: cluster.now_ms,
         effects.Sleep: lambda asked: cluster.passes(asked.ms),
     }

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 from halfmoon import Admin
 from halfmoon.client.core.ranges import RangesCore
 from halfmoon.errors import NetworkError, NoPermission, NoRoute, UsageError
-from halfmoon.runtime.connections.blocking_connections import BlockingConnection
+from halfmoon.runtime.connections.blocking_connections import SocketConnection
 from halfmoon.spark.source.offsets import available_bounds
 from halfmoon.spark.source.source import BatchReader, HalfmoonSource, RocketmqSource
 from halfmoon.testing.local import LocalCluster
@@ -110,8 +110,8 @@ def test_what_tags_and_expressions_leave_out_does_not_travel(
     send(topic, ["y" * 500] * 200, tag="usual")
     send(topic, ["rare-1", "rare-2"], tag="rare")
     sizes: list[int] = []
-    body = BlockingConnection.body
-    monkeypatch.setattr(BlockingConnection, "body", lambda link: (found := body(link), sizes.append(len(found)))[0])
+    body = SocketConnection.body
+    monkeypatch.setattr(SocketConnection, "body", lambda link: (found := body(link), sizes.append(len(found)))[0])
     assert len(bodies(reader(given))) == 222
     whole = sum(sizes)
     sizes.clear()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,8 +13,8 @@ from halfmoon.cli.shared.app import App, Argument, Option
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.options import LOCAL, Json, NameServer, Yes, confirm, duration_ms, pairs
 from halfmoon.cli.shared.output import show_json, show_table
+from halfmoon.client.files import read_secret
 from halfmoon.errors import BrokerError, NetworkError
-from halfmoon.settings.private import exposed, is_refused
 
 app = App(
     help="List, add and remove accounts, and explain what one may do.\n\nExample: halfmoon acl list",
@@ -173,9 +172,4 @@ def _facts(account: Any) -> dict[str, Any]:
 
 
 def _secret(path: Path) -> str:
-    try:
-        if is_refused(path.stat().st_mode, os.environ):
-            raise click.BadParameter(exposed(path, "the secret"))
-        return path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as exc:
-        raise click.BadParameter(f"{path}: the secret cannot be read: {exc}") from None
+    return read_secret(path, "the secret").strip()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from difflib import get_close_matches
 from importlib import import_module
 from inspect import cleandoc
 from itertools import takewhile
@@ -94,8 +93,7 @@ class Commands(App):
         if name in COMMANDS:
             return name, load(name), rest
         if not ctx.resilient_parsing:
-            near = get_close_matches(name, COMMANDS, 1)
-            ctx.fail(f"No such command {name!r}." + (f" Did you mean {near[0]!r}?" if near else ""))
+            raise click.exceptions.NoSuchCommand(name, possibilities=COMMANDS, ctx=ctx)
         return None, None, rest
 
 

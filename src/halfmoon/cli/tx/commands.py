@@ -16,7 +16,6 @@ from halfmoon.cli.shared.options import LOCAL, Json, Limit, NameServer, Yes, che
 from halfmoon.cli.shared.output import show_json
 from halfmoon.cli.tx import batches as batch_commands
 from halfmoon.cli.tx.tables import show_expired, show_figures, show_notes, show_one, show_pending
-from halfmoon.errors import UsageError
 from halfmoon.shown.texts import facts_of
 
 app = App(
@@ -161,15 +160,11 @@ def resume(
 
 
 @app.command()
-def status(
-    prometheus: Annotated[bool, Option("--prometheus", hidden=True)] = False, nameserver: NameServer = LOCAL, as_json: Json = False
-) -> None:
+def status(nameserver: NameServer = LOCAL, as_json: Json = False) -> None:
     """Show pending transactions by group, decisions per second, checks and contradictions of every broker.
 
     Example: halfmoon tx status
     """
-    if prometheus:
-        raise UsageError("--prometheus was removed: start servers with --http-port PORT, and scrape their /metrics (monitoring.md)")
     failing: list[str] = []
     with halfmoon.Admin(nameserver=nameserver) as admin:
         brokers = admin.transaction_stats(failing=failing)

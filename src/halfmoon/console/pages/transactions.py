@@ -1,4 +1,4 @@
-"""Pages of transactions: pending ones with the reasons, one in full, expired ones. Operators check, decide and resume."""
+"""Pages of transactions: pending ones with the reasons, one in full, expired ones; batches. Operators check, decide and resume."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ AGES = {"any": 0, "1m": 60_000, "10m": 600_000, "1h": 3_600_000, "1d": 86_400_00
 EXPIRED_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 GROUPS_MAX, SPANS_MIN = 20, 6
 """Groups of a broker that are shown, those with the most pending; and spans of time to decision: more if they have any."""
+ATTEMPTS_MAX = 100
+"""Most undecided attempts that are shown of one id."""
 ANSWERS = {
     "": "its producer has not decided, and the first check is not due yet",
     "UNKNOWN": "a producer answered that it does not know the outcome (UNKNOWN)",
@@ -90,6 +92,25 @@ async def expired(asked: Asked) -> Facts:
     return {"transactions": facts_of(page.transactions), "next": page.next, "not_reported": hidden}
 
 
+async def batches(asked: Asked) -> Facts:
+    """Return transactional ids, one if the query names it, a row for each broker that takes part; then with its attempts."""
+    name = asked.text("id", "") or None
+    hidden: list[str] = []
+    brokers = await asked.admin.batches(name, failing=hidden)
+    rows, more = asked.rows(
+        ((status.broker, batch) for status in brokers for batch in status.ids), lambda row: f"{row[0]} {row[1].transactional_id}"
+    )
+    shown = [
+        {
+            **facts_of(batch), "broker": broker, "attempts": facts_of(batch.attempts[:ATTEMPTS_MAX]) if name else [],
+            "oldest_ms": max((attempt.age_ms for attempt in batch.attempts), default=None),
+        }
+        for broker, batch in rows
+    ]  # fmt: skip
+    unsupported = [status.broker for status in brokers if not status.supported]
+    return {"batches": shown, "next": more, "unsupported": unsupported, "not_reported": hidden}
+
+
 async def check(asked: Asked) -> Done:
     """Check a transaction with a producer now."""
     found = await asked.admin.check_transaction(asked.text("id"))
@@ -121,6 +142,7 @@ PAGES = (
     Page("/transactions/expired", "Expired transactions", "transactions_expired.html", expired, under="/transactions"),
     Page("/transaction", "Transaction", "transaction.html", one, under="/transactions"),
     Page("/transaction/live", "Transaction", "transaction_live.html", state, fragment=True),
+    Page("/batches", "Batches", "batches.html", batches, menu=True),
     Change("/transaction/check", check, ("id",)),
     Change("/transaction/decide", decide, ("id", "decision")),
     Change("/transaction/resume", resume, ("id",)),

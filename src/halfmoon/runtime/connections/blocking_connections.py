@@ -60,13 +60,13 @@ class BlockingConnections:
 
         ``reconnected(address)`` is called in a caller's thread when a connection was made to an address that had lost one, or to
         which none could be made: the server there may have forgotten us. ``steady`` gives the seconds by which connections age.
-        With ``tls`` all are encrypted. ``ahead_bytes`` are those of `BlockingConnection`.
+        With ``tls`` all are encrypted. ``ahead_bytes`` are those of `SocketConnection`.
         """
         self._steady, self._tls, self._ahead_bytes = steady, tls, ahead_bytes
         self._serialization, self._signs = serialization, signs
         self._opaque = count(1)
         self._connections_max = connections_max
-        self._idle: dict[str, list[BlockingConnection]] = {}
+        self._idle: dict[str, list[SocketConnection]] = {}
         self._lock = threading.Lock()
         self._count = 0
         self._closed = False
@@ -127,14 +127,14 @@ class BlockingConnections:
         by = self._signs(address)
         return opaque, request_bytes(request, body, opaque, self._serialization, oneway=oneway, remark=remark, credentials=by)
 
-    def take(self, address: str, timeout_ms: int) -> BlockingConnection | None:
+    def take(self, address: str, timeout_ms: int) -> SocketConnection | None:
         """Return a connection that nobody else uses, an idle one if there is; None: there is no room for another.
 
         It must be given back, or dropped. Raises ConnectFailed.
         """
         return self._idle_one(address) or self._open(address, timeout_ms)
 
-    def give(self, connection: BlockingConnection) -> None:
+    def give(self, connection: SocketConnection) -> None:
         """Keep a connection whose requests are all answered for the next use."""
         connection.used = self._steady()
         idle = self._idle.get(connection.address)
@@ -144,7 +144,7 @@ class BlockingConnections:
         if self._closed:
             self._drop_idle(connection.address)
 
-    def drop(self, connection: BlockingConnection) -> None:
+    def drop(self, connection: SocketConnection) -> None:
         """Close a connection, for it failed, or requests on it are not answered yet."""
         connection.close()
         with self._lock:
@@ -152,7 +152,7 @@ class BlockingConnections:
 
     # ------------------------------------------------------------ inside
 
-    def _idle_one(self, address: str) -> BlockingConnection | None:
+    def _idle_one(self, address: str) -> SocketConnection | None:
         idle = self._idle.get(address)
         while idle:
             try:
@@ -169,13 +169,13 @@ class BlockingConnections:
             self.drop(connection)
         return None
 
-    def _open(self, address: str, timeout_ms: int) -> BlockingConnection | None:
+    def _open(self, address: str, timeout_ms: int) -> SocketConnection | None:
         with self._lock:
             if self._closed or self._count >= self._connections_max:
                 return None
             self._count += 1
         try:
-            connection = BlockingConnection(address, timeout_ms, self._tls, ahead_bytes=self._ahead_bytes)
+            connection = SocketConnection(address, timeout_ms, self._tls, ahead_bytes=self._ahead_bytes)
         except BaseException as exc:
             with self._lock:
                 self._count -= 1
@@ -203,7 +203,7 @@ class BlockingConnections:
                 return
 
 
-class BlockingConnection:
+class SocketConnection:
     """Connection to one address, used by one thread at a time, and of no use after an error.
 
     Use: `send` the frames of requests, then `head` and `body` for each answer. They come in the order that the server chooses:

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from halfmoon.effects import Aside, Call, Gather, Now, OnLoop, Op, Run, Signal, Sleep, Spawn, Steady, Tell, Wait
+from halfmoon.effects import Call, Gather, Now, OnLoop, Op, Run, RunAside, Signal, Sleep, Spawn, SteadyTime, Tell, Wait
 from halfmoon.runtime.connections.asyncio_connections import Connections
 from halfmoon.runtime.drivers.background import (
     RESUME_S,
@@ -41,7 +41,7 @@ class Time(Protocol):
         """Milliseconds that no setting of the clock moves."""
 
 
-class Driver:
+class AsyncioDriver:
     """Runs operations over connections and a clock, in the running event loop.
 
     ``threads`` bounds the pool in which plain functions of the user run; further ones wait for a free thread. A background
@@ -81,7 +81,7 @@ class Driver:
                     value = await self.connections.call(effect.address, effect.request, effect.body, effect.timeout_ms)
                 elif type(effect) is Now:
                     value = self.clock.now()
-                elif type(effect) is Steady:
+                elif type(effect) is SteadyTime:
                     value = self.clock.steady()
                 else:
                     value = await _EFFECTS[type(effect)](self, effect)
@@ -145,7 +145,7 @@ class Driver:
                 raise of_function(exc) from exc
         return await self._in_thread(effect.function, *effect.arguments)
 
-    async def _aside(self, effect: Aside) -> Any:
+    async def _aside(self, effect: RunAside) -> Any:
         if not _is_async(effect.function):
             return await self._in_thread(_run_without_waiting, _drive_aside(effect.operation, self.clock, awaited=False))
         await asyncio.sleep(0)  # functions that never wait let others have their turn between two operations
@@ -222,7 +222,7 @@ async def _drive_aside(operation: Op[T], clock: Time, *, awaited: bool) -> T:
         value = error = None
         kind = type(effect)
         try:
-            if kind is Steady:
+            if kind is SteadyTime:
                 value = clock.steady()
             elif kind is Now:
                 value = clock.now()
@@ -252,15 +252,15 @@ def _is_async(function: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
 
 
-_EFFECTS: dict[type[Any], Callable[[Driver, Any], Any]] = {
-    Tell: Driver._tell,
-    Sleep: Driver._sleep,
-    Gather: Driver._gather,
-    Spawn: Driver._spawn,
-    Run: Driver._run,
-    Aside: Driver._aside,
-    Wait: Driver._wait,
-    OnLoop: Driver._on_loop,
-    InThread: Driver._finish,
-    EffectOutcome: Driver._outcome,
+_EFFECTS: dict[type[Any], Callable[[AsyncioDriver, Any], Any]] = {
+    Tell: AsyncioDriver._tell,
+    Sleep: AsyncioDriver._sleep,
+    Gather: AsyncioDriver._gather,
+    Spawn: AsyncioDriver._spawn,
+    Run: AsyncioDriver._run,
+    RunAside: AsyncioDriver._aside,
+    Wait: AsyncioDriver._wait,
+    OnLoop: AsyncioDriver._on_loop,
+    InThread: AsyncioDriver._finish,
+    EffectOutcome: AsyncioDriver._outcome,
 }

@@ -9,10 +9,10 @@ from __future__ import annotations
 import inspect
 from typing import Any, TypeVar
 
-from halfmoon.effects import Call, Now, OnLoop, Op, Run, Steady, Tell, finished
+from halfmoon.effects import Call, Now, OnLoop, Op, Run, SteadyTime, Tell, finished
 from halfmoon.runtime.clock import Clock
 from halfmoon.runtime.connections.blocking_connections import BlockingConnections
-from halfmoon.runtime.drivers.asyncio_driver import Driver
+from halfmoon.runtime.drivers.asyncio_driver import AsyncioDriver
 from halfmoon.runtime.drivers.threads import BackgroundLoop
 
 T = TypeVar("T")
@@ -28,7 +28,7 @@ class BlockingDriver:
     """
 
     def __init__(
-        self, connections: BlockingConnections, loop: BackgroundLoop, driver: Driver, requests: frozenset[type[Any]]
+        self, connections: BlockingConnections, loop: BackgroundLoop, driver: AsyncioDriver, requests: frozenset[type[Any]]
     ) -> None:
         self.connections = connections
         self._loop, self._driver, self._requests = loop, driver, requests
@@ -93,7 +93,7 @@ class BlockingDriver:
         kind = type(effect)
         if kind is Now:
             return self._clock.now()
-        if kind is Steady:
+        if kind is SteadyTime:
             return self._clock.steady()
         if kind is Run:
             result = effect.function(*effect.arguments)

@@ -9,8 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from halfmoon.errors import SettingError
+from halfmoon.runtime.files.secrets import check_private
 from halfmoon.runtime.tls import server_context
-from halfmoon.settings import change
+from halfmoon.settings import load
 from halfmoon.settings.tls import ClientCertificates, TlsMode, TlsSettings
 
 log = logging.getLogger("halfmoon.serve")
@@ -67,15 +68,15 @@ class Certificates:
         return replace(settings, server_mode=self.mode)
 
 
-def _state(settings: TlsSettings) -> list[tuple[int, int, int]]:
-    """Return the identity of files: inode, size and time of each; zeros for a missing one."""
-    state = []
+def _state(settings: TlsSettings) -> list[tuple[int, ...]]:
+    """Return the identity of files: inode, mode, size and time of each; empty for a missing one."""
+    state: list[tuple[int, ...]] = []
     for path in (settings.config_file, settings.server_cert, settings.server_key, settings.server_trust):
         try:
             facts = os.stat(path)
-            state.append((facts.st_ino, facts.st_size, facts.st_mtime_ns))
+            state.append((facts.st_ino, facts.st_mode, facts.st_size, facts.st_mtime_ns))
         except OSError:
-            state.append((0, 0, 0))
+            state.append(())
     return state
 
 
@@ -89,7 +90,10 @@ def _with_file(settings: TlsSettings) -> TlsSettings:
             text = file.read(CONFIG_BYTES_MAX)
     except (OSError, UnicodeDecodeError) as exc:
         raise SettingError(f"tls.config.file {path}: cannot be read: {getattr(exc, 'strerror', None) or exc}") from None
-    return change(settings, text, path)[0]
+    loaded = load({"": TlsSettings}, files=[(path, text)], base={"": settings})
+    if loaded.secret_files:
+        check_private(Path(path), "the secrets in it")
+    return loaded.of(TlsSettings)
 
 
 def _context(settings: TlsSettings) -> ssl.SSLContext | None:

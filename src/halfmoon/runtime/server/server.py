@@ -64,7 +64,7 @@ WORK_THREADS = 4
 
 
 class OperationDriver(Protocol):
-    """Driver of operations on this event loop: `halfmoon.runtime.drivers.asyncio_driver.Driver`."""
+    """Driver of operations on this event loop: `halfmoon.runtime.drivers.asyncio_driver.AsyncioDriver`."""
 
     def spawn(self, operation: Any, name: str = "") -> Any:
         """Start an operation that goes on by itself."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from halfmoon.effects import Aside
+from halfmoon.effects import RunAside
 from halfmoon.model import ConsumeStatus
 from halfmoon.wire.headers.offset import UpdateConsumerOffset
 from halfmoon.wire.headers.send import ConsumerSendMsgBack
@@ -17,7 +17,7 @@ class Counting(Scripted):
     hops = 0
 
     def _wait(self, task, effect, resume):
-        self.hops += type(effect) is Aside
+        self.hops += type(effect) is RunAside
         super()._wait(task, effect, resume)
 
 

@@ -24,7 +24,7 @@ from halfmoon.client.core.produce.outgoing import Outgoing, properties_text
 from halfmoon.client.core.produce.send import Sender
 from halfmoon.client.core.produce.tracing import Tracer
 from halfmoon.client.settings import ProducerSettings, PushSettings
-from halfmoon.effects import Now, Op, Run, Signal, Steady, aside, now, run, sleep, spawn, steady, wait
+from halfmoon.effects import Now, Op, Run, Signal, SteadyTime, aside, now, run, sleep, spawn, steady, wait
 from halfmoon.errors import BrokerError, HalfmoonError, NetworkError, UsageError
 from halfmoon.model import RECONSUME_REASON, ConsumeStatus, MessageQueue, PullStatus, StoredMessage, Subscription, one_line
 from halfmoon.wire.bodies import ConsumeDirectlyResult, ConsumerRunningInfo
@@ -45,7 +45,7 @@ WATCH_MS = 20
 QUICK_CALLS = 16
 """Calls count as slow when more than one in 16 saw the next millisecond: then they take 60 us or more, a few thread switches."""
 
-_NOW, _STEADY = Now(), Steady()
+_NOW, _STEADY = Now(), SteadyTime()
 T = TypeVar("T")
 
 log = logging.getLogger("halfmoon.client")
@@ -55,7 +55,7 @@ class PushConsumerCore(PullLoop):
     """A push consumer without its event loop.
 
     Calls of the listener are made by workers, up to ``threads`` of them, each a run of calls at a time where waiting is allowed
-    (`Aside`). Workers take calls from ``_todo`` and put what was consumed into ``_over``, in single steps, for other threads do
+    (`RunAside`). Workers take calls from ``_todo`` and put what was consumed into ``_over``, in single steps, for other threads do
     the same; all else happens between runs, where the rest of the client lives.
     """
 

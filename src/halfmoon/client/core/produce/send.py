@@ -17,7 +17,7 @@ from halfmoon.client.core.produce.unanswered import UnansweredSends
 from halfmoon.client.core.route import PublishInfo
 from halfmoon.client.core.route_table import RouteTable
 from halfmoon.client.settings import ProducerSettings
-from halfmoon.effects import Call, Now, Op, Steady, at_once, now, on_loop, run, steady
+from halfmoon.effects import Call, Now, Op, SteadyTime, at_once, now, on_loop, run, steady
 from halfmoon.errors import (
     AccessRefused,
     BrokerError,
@@ -44,7 +44,7 @@ COMPRESS_IN_THREAD_BYTES = 256 * 1024
 
 _KINDS = {"ZLIB": ZLIB, "LZ4": LZ4, "ZSTD": ZSTD}
 
-_NOW, _STEADY = Now(), Steady()
+_NOW, _STEADY = Now(), SteadyTime()
 
 
 class Chosen(TypedDict, total=False):

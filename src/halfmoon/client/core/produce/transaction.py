@@ -26,7 +26,7 @@ from halfmoon.client.core.produce.transaction_check import (
 )
 from halfmoon.client.core.route_table import ROUTES_FAILED
 from halfmoon.client.settings import TransactionSettings
-from halfmoon.effects import Now, Op, Steady, now, run, sleep, steady
+from halfmoon.effects import Now, Op, SteadyTime, now, run, sleep, steady
 from halfmoon.errors import HalfmoonError, HalfRolledBack, NoNameServer, NoNameServerAnswers, UsageError
 from halfmoon.hot import tag_hash
 from halfmoon.model import LocalTransactionState, Message, SendResult, SendStatus, TransactionSendResult
@@ -284,7 +284,7 @@ class Transactions:
         Raises UsageError, NoRoute, BrokerError, SendFailed, TooManyRequests.
         """
         sender, settings = self.sender, self.settings
-        begin: int = yield Steady()
+        begin: int = yield SteadyTime()
         sender.check(message)
         if message.is_delayed:
             log.warning("delay of a half message ignored: topic=%s", message.topic)
