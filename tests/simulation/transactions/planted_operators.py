@@ -33,8 +33,8 @@ def obedient(broker: Any) -> None:
 def nameless(broker: Any) -> None:
     """A broker that writes down nowhere who decided by hand."""
     decisions = broker.transactions.decisions
-    ops = decisions._ops
-    decisions._ops = lambda indexes, now, by=b"": ops(indexes, now)  # type: ignore[method-assign]
+    decide = decisions.decide
+    decisions.decide = lambda decided, now, by=b"": decide(decided, now)  # type: ignore[method-assign]
 
 
 @faulty_broker
