@@ -15,6 +15,7 @@ from halfmoon.wire.codes import JSON, ROCKETMQ, VERSION
 from halfmoon.wire.command import decode, encode, request_command
 from halfmoon.wire.headers.pull import PullMessage, PullMessageReply
 from halfmoon.wire.headers.send import SendMessageReply, SendMessageV2
+from halfmoon.wire.headers.transaction import EndTransaction
 from tests.columns.conftest import joined
 
 FRAME_MAX, HEADER_MAX = 1 << 24, 1 << 20
@@ -39,6 +40,12 @@ def send(**changed):
         "batch": False,
     }
     return SendMessageV2(**{**fields, **changed})
+
+
+END = EndTransaction(
+    producer_group="pg1", tran_state_table_offset=1, commit_log_offset=2, commit_or_rollback=8, msg_id="0A0B",
+    from_transaction_check=False,
+)  # fmt: skip
 
 
 def taken(twin, frame, topic="TopicTest", queue_id=1):
@@ -68,6 +75,32 @@ def test_a_send_is_taken_as_it_was_sent(compiled, topic, queue_id, flag, opaque,
     stored = properties.encode() + (b"\x02" if properties else b"") + b"C\x01c\x02"
     draft = (b"x", stored, flag, 0, born, b"h" * 8, again, 0, 0)
     assert taken(compiled, frame, topic, queue_id) == (draft, (7, opaque, serialization, DURABLE, 1))
+
+
+DECLARED = [(send(), name) for name in SendMessageV2.__struct_encode_fields__]
+DECLARED += [(END, name) for name in EndTransaction.__struct_encode_fields__]
+"""Every field of the two requests that the compiled reader reads, as the protocol table has it."""
+
+VALUES = ("", "x", "0", "1", "8", "-1", "+1", " 1", "1.5", str(2**31), str(-(2**31)), str(2**63), "1" * 13, "true", "True", "false")
+
+
+@pytest.mark.parametrize("serialization", [JSON, ROCKETMQ])
+@pytest.mark.parametrize(("header", "name"), DECLARED, ids=lambda each: each if isinstance(each, str) else type(each).__name__)
+def test_the_compiled_reader_takes_no_value_that_the_declared_field_refuses(compiled, header, name, serialization):
+    command, took = request_command(header, serialization=serialization), 0
+    for value in VALUES:
+        command.fields[name] = value
+        reader = compiled.Reader(b"", 100)
+        for topic in ("TopicTest", *VALUES):
+            for queue_id in (-1, 0, 1, 8, -(2**31)):
+                reader.open(topic, queue_id)
+        frame = encode(command)
+        others, *_ = reader.read(7, b"h" * 8, frame)
+        if not others:
+            took += 1
+            decode(frame[8:], b"", serialization).header(type(header))  # raises BadHeader for what the table refuses
+
+    assert took, "a value that is right is taken"
 
 
 @pytest.mark.parametrize("serialization", [JSON, ROCKETMQ])

@@ -145,6 +145,7 @@ class Broker:
         self.configuration.on_change = self._settings_changed
         if self.access is not None:
             self.access.on_change, self.access.topic_at = self._rules_changed, partial(topic_at, self.store)
+            self.access.gathered = {code: REQUESTS[code].names.get("topic", "") for code in self._gathering}
         if self.registration.name_servers:
             self._starts.append(Start(self.registration.keep(), "registration"))
 
@@ -286,14 +287,12 @@ class Broker:
 
     def effects(self) -> list[CoreEffect]:
         """Take out the effects: replies, syncs, tables to save, operations to start."""
-        if self.membership.changed or self.membership.owed:
-            self.membership.notify()
-        effects = self.peers.effects(self.backlog)
-        if works := self.store.work():
-            effects += map(self._then_release, works)
+        works: list[CoreEffect] = [*map(self._then_release, self.store.work())]
         for work in self.services.works:
             if taken := work():
-                effects += taken
+                works += taken
+        effects = self.peers.effects(self.backlog)
+        effects += works
         if self.tables.touched or self._stopping:
             effects += self.tables.save_changed(everything_changed=self._stopping)
         if self._starts:

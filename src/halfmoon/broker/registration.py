@@ -11,11 +11,13 @@ from collections.abc import Callable
 from typing import NamedTuple
 from zlib import crc32
 
+from halfmoon.broker.metrics import declared as metrics
 from halfmoon.broker.service import Service
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.effects import Call, Op, Signal, Tell, gather, sleep, steady, wait
 from halfmoon.errors import BadHeader, BrokerError, HalfmoonError, NetworkError, broker_error
-from halfmoon.instant import Steady
+from halfmoon.instant import Instant, Steady
+from halfmoon.metrics import Samples
 from halfmoon.model import split_addresses
 from halfmoon.wire.bodies import (
     DataVersion,
@@ -84,6 +86,11 @@ class Registration(Service):
     def registered(self) -> list[str]:
         """The name servers at which the last registration succeeded."""
         return [link.address for link in self.links if link.is_up]
+
+    def samples(self, broker: tuple[str], now: Instant) -> Samples:
+        """Yield how many name servers there are, and at how many the last registration succeeded."""
+        yield metrics.REGISTERED, broker, len(self.registered)
+        yield metrics.NAME_SERVERS, broker, len(self.name_servers)
 
     # ------------------------------------------------------------ the broker's calls
 

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from halfmoon.broker.request import Handler, Handlers
 from halfmoon.effects import CoreEffect
 from halfmoon.instant import Instant, Steady
+from halfmoon.metrics import Samples
 from halfmoon.wire.table import request_type
 
 H = TypeVar("H", bound=Callable[..., Any])
@@ -62,12 +63,16 @@ class Service:
         """Heed settings that an operator changed: no interval that is under way lasts longer than it says now."""
 
     def work(self) -> Sequence[CoreEffect]:
-        """Take out what is to be run where waiting is allowed. Called at the end of each turn."""
+        """Take out what is to be run where waiting is allowed. Called at the end of each turn, before its answers leave."""
         return ()
 
     def texts(self, now: Instant) -> Mapping[str, str]:
         """Return what it adds to the runtime information (28)."""
         return {}
+
+    def samples(self, broker: tuple[str], now: Instant) -> Samples:
+        """Yield the present values of its metrics; ``broker`` is the label that they begin with. Changes nothing."""
+        return iter(())
 
     def stop(self, now: Instant) -> None:
         """Begin a clean stop: take nothing more, and answer what waits."""
@@ -107,6 +112,12 @@ class Services:
         """Call a hook of all services that override it; one that comes rarely."""
         for overridden in self._hooks[hook]:
             overridden(*arguments, **named)
+
+    def samples(self, broker: tuple[str], now: Instant) -> Samples:
+        """Yield the values of the metrics of all services."""
+        for of_service in self._hooks["samples"]:
+            yield from of_service(broker, now)
+            yield None
 
     def texts(self, now: Instant) -> dict[str, str]:
         """Return the runtime information (28) of all services."""

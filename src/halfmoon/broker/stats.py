@@ -13,8 +13,10 @@ from collections import deque
 from itertools import accumulate
 from typing import NamedTuple
 
+from halfmoon.broker.metrics import declared as metrics
 from halfmoon.broker.service import Service
 from halfmoon.instant import Instant, Steady
+from halfmoon.metrics import Samples
 
 ITEMS_MAX = 40_000
 """Counters of all names together, each up to 1.2 KB; beyond the bound new ones are not counted."""
@@ -226,6 +228,14 @@ class Stats(Service):
             parts = key.split("@")
             if (topic is not None and topic in parts) or (group is not None and len(parts) > 1 and parts[-1] == group):
                 del self._items[name, key]
+
+    def samples(self, broker: tuple[str], now: Instant) -> Samples:
+        """Yield how many messages were stored and handed out, and the results of pulls."""
+        yield metrics.STORED, broker, self.total("BROKER_PUT_NUMS")
+        yield metrics.DELIVERED, broker, self.total("BROKER_GET_NUMS")
+        yield metrics.PUTS_FAILED, broker, self.puts_failed
+        yield metrics.PULLS, (*broker, "found"), self.reads_found
+        yield metrics.PULLS, (*broker, "missed"), self.reads_missed
 
     def due(self, now: Instant) -> Steady:
         """When the next samples are to be taken."""

@@ -75,11 +75,6 @@ class Maintenance:
         self._index_due = now
         self._clean_due = now + min(60_000, self._settings.clean_interval_ms)
 
-    @property
-    def refusal(self) -> str | None:
-        """Why nothing may be written now; None: it may."""
-        return self.disk_full or self.index_fault
-
     def due(self, published: int) -> Steady:
         """When `tick` is wanted next."""
         if self._to_correct or self._indexing.position < published or (self._indexing.sealed and not self._index_syncing):

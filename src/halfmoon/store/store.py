@@ -171,7 +171,10 @@ class Store:
     @property
     def refusal(self) -> str | None:
         """Why the store takes no writes now; None: it does."""
-        return self.health.failure or ("the store is closed" if self._stopping else self.maintenance.refusal)
+        maintenance = self.maintenance
+        return self.health.failure or (
+            "the store is closed" if self._stopping else maintenance.disk_full or maintenance.index_fault
+        )
 
     @property
     def sync_flush(self) -> bool:

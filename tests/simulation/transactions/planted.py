@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from random import Random
 from typing import Any
 
 from halfmoon.broker.broker import Broker
+from halfmoon.broker.names import OP_TOPIC
 from halfmoon.broker.send.replies import StoredGroup
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.broker.transactions.half import committed, half_message
-from halfmoon.hot import ENTRY, Group, Messages
+from halfmoon.hot import ENTRY, Group, Messages, tag_hash
 from halfmoon.instant import BEGINNING
 from halfmoon.ports import Buffer
+from halfmoon.store.layout import OP_PROPERTIES
 from halfmoon.store.records import whole_record
 from halfmoon.store.store import Appended
 from halfmoon.store.transactions.state_table import State
@@ -173,14 +174,18 @@ def lazy(settings: BrokerSettings, *arguments: Any) -> Any:
 @faulty_broker
 def doubling(broker: Any) -> None:
     """A broker that writes some op records twice."""
-    decisions = broker.transactions.decisions
-    ops = decisions._ops
+    append_all = broker.sends.append_all
 
-    def doubled(indexes: Iterable[int], now: int, by: bytes = b"") -> Messages:
-        indexes = list(indexes)
-        return ops([*indexes, *(index for index in indexes[:1] if index % 5 == 0)], now, by)
+    def doubled(groups: Any, now: int, *, in_order: bool = False) -> list[Any]:
+        outcomes = append_all(groups, now, in_order=in_order)
+        if groups[-1][0] == OP_TOPIC and isinstance(outcomes[-1], Appended):
+            index = int(whole_record(broker.store.record(outcomes[-1].physical_offsets[0])).body)
+            if index % 5 == 0:
+                again = Messages.numbers([index], OP_PROPERTIES, now, broker.context.host, tag_hash(b"d"))
+                append_all([(OP_TOPIC, 0, "", again)], now)
+        return outcomes
 
-    decisions._ops = doubled  # type: ignore[method-assign]
+    broker.sends.append_all = doubled  # type: ignore[method-assign]
 
 
 @faulty_broker

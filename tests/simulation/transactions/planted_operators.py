@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from halfmoon.broker.request import Reply
-from halfmoon.hot import Messages
+from halfmoon.store.layout import OP_PROPERTIES
 from halfmoon.store.transactions.state_table import State
 from halfmoon.wire.headers.transaction import DecideTransaction
 from tests.simulation.faulty import faulty_broker
@@ -33,21 +32,21 @@ def obedient(broker: Any) -> None:
 def nameless(broker: Any) -> None:
     """A broker that writes down nowhere who decided by hand."""
     decisions = broker.transactions.decisions
-    ops = decisions._ops
-    decisions._ops = lambda indexes, now, by=b"": ops(indexes, now)  # type: ignore[method-assign]
+    decide = decisions.decide
+    decisions.decide = lambda decided, now, by=b"": decide(decided, now)  # type: ignore[method-assign]
 
 
 @faulty_broker
 def misnaming(broker: Any) -> None:
     """A broker that writes the operator's name into the op record of somebody else's decision."""
     decisions = broker.transactions.decisions
-    ops, last = decisions._ops, [b""]
+    decide, last = decisions._decide, [OP_PROPERTIES]
 
-    def named(indexes: Sequence[int], now: int, by: bytes = b"") -> Messages:
-        last[0] = by or last[0]
-        return ops(indexes, now, last[0])
+    def named(halves: Any, completions: Any, now: int, tagged: bytes = OP_PROPERTIES) -> list[int]:
+        last[0] = last[0] if tagged == OP_PROPERTIES else tagged
+        return decide(halves, completions, now, last[0])
 
-    decisions._ops = named  # type: ignore[method-assign]
+    decisions._decide = named  # type: ignore[method-assign]
 
 
 @faulty_broker

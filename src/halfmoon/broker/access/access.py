@@ -55,9 +55,9 @@ ADDRESSES_MAX = 10_000
 """Addresses whose guesses are counted, and refusals that are told apart."""
 
 ALLOWED_MAX = 65_536
-PULL, DECISION = 11, 37
-ONLY_B = frozenset((310, 320, DECISION))
-"""Requests that name a topic in field b, or none (37): what is allowed is remembered of so many."""
+"""How many allowed requests are remembered."""
+
+PULL = 11
 
 CHANGES_MAX = 100
 """Changes that may wait for the one under way."""
@@ -103,6 +103,8 @@ class Access(Service):
         self.files, self._rocketmq = files, rocketmq
         self.topic_at: TopicAt = lambda place: None
         """Knows the messages that requests name by their places."""
+        self.gathered: Mapping[int, str] = {}
+        """Wire name of the topic by code of sends and decisions ("": they name none): each that is allowed is remembered."""
         self.rules = Rules()
         self.fault: str | None = None
         """Why the files make no sense now."""
@@ -205,12 +207,12 @@ class Access(Service):
         known.signer = signer if signs else None
         if signer is not owner:
             self.previous.used(access_key, known.host, self._now)
-        # Of a decision no field is named b: what a client writes there must not be kept.
-        asked = verifier, command.code, "" if command.code == DECISION else fields.get("b", "")
+        field = self.gathered.get(command.code)
+        asked = verifier, command.code, fields.get(field, "") if field else ""
         if asked in self._allowed:
             return signer
         self._check_resources(owner, command.code, *self._needed(command))
-        if command.code in ONLY_B and len(asked[2]) <= TOPIC_LENGTH_MAX:
+        if field is not None and len(asked[2]) <= TOPIC_LENGTH_MAX:
             self._allow(asked)
         return signer
 

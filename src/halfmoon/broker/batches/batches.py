@@ -32,6 +32,7 @@ from halfmoon.broker.batches.recovery import Recovery
 from halfmoon.broker.batches.state import Application, Attempt, Stream, Streams
 from halfmoon.broker.context import Context
 from halfmoon.broker.delay.delay import Delays
+from halfmoon.broker.metrics import declared as metrics
 from halfmoon.broker.names import BATCH_TOPIC, FORBIDDEN_TO_SEND, TEMPLATE_TOPIC, check_topic
 from halfmoon.broker.request import Handlers, Reply, Request
 from halfmoon.broker.send.pending_replies import refused
@@ -41,6 +42,7 @@ from halfmoon.effects import Op
 from halfmoon.errors import BrokerError, CorruptRecord, InvalidParameter, MessageRefused, NoPermission, SystemBusy
 from halfmoon.instant import LONG_AGO, Instant, Steady
 from halfmoon.logs import RateLimitedLog
+from halfmoon.metrics import Samples
 from halfmoon.wire.bodies.batches import ATTEMPTS_MAX, BATCH_BODY, ONE_RUN, BatchPromise, BatchPromises, piece_checksum
 from halfmoon.wire.headers.batch import (
     AbortBatch,
@@ -423,6 +425,14 @@ class Batches(Service):
     def texts(self, now: Instant) -> dict[str, str]:
         """Return how many ids and undecided attempts there are."""
         return self.listing.texts()
+
+    def samples(self, broker: tuple[str], now: Instant) -> Samples:
+        """Yield what is held of ids and attempts, and counts."""
+        yield metrics.BATCH_IDS, broker, len(self.streams)
+        yield metrics.BATCH_ATTEMPTS, broker, self.streams.attempt_count
+        yield metrics.BATCH_BYTES, broker, self.streams.held_bytes
+        for name, count in self.listing.counters().items():
+            yield metrics.OF_BATCHES[name], broker, count
 
     def tick(self, now: Instant) -> None:
         """Go on publishing, ask about attempts in doubt, forget idle ids, write snapshots."""

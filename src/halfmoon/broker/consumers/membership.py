@@ -7,21 +7,24 @@ Differs: a group or client id that breaks the rules of names is refused with cod
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import islice
 
 from halfmoon.broker.consumers.clients import Member
 from halfmoon.broker.context import Context
+from halfmoon.broker.metrics import declared as metrics
 from halfmoon.broker.names import check_group, retry_topic
 from halfmoon.broker.pull.filters import EXPRESSION_LENGTH_MAX
 from halfmoon.broker.request import Handlers, Reply, Request, account_of
 from halfmoon.broker.saving import saved_later
 from halfmoon.broker.service import Service
 from halfmoon.broker.topics import UNIT_SUB
+from halfmoon.effects import CoreEffect
 from halfmoon.errors import AccessRefused, BrokerError, ConsumerNotOnline, SubscriptionParseFailed
 from halfmoon.instant import LONG_AGO, Instant, Steady
 from halfmoon.limits import TOPIC_LENGTH_MAX
 from halfmoon.logs import RateLimitedLog
+from halfmoon.metrics import Samples
 from halfmoon.model import ConsumeType, MessageModel, Subscription
 from halfmoon.wire.bodies import (
     CheckClientBody,
@@ -181,7 +184,13 @@ class Membership(Service):
         """Notify the members of a group at the end of this turn, so that they rebalance."""
         self.changed[group] = None
 
-    def notify(self) -> None:
+    def work(self) -> Sequence[CoreEffect]:
+        """Notify the members of groups that changed in this turn."""
+        if self.changed or self.owed:
+            self._notify()
+        return ()
+
+    def _notify(self) -> None:
         """Notify members of groups that changed (40, one-way), including those who caused it: of all, `NOTICES_A_TURN`.
 
         Who is still to be notified when its group changes again gets one notice: thousands of members that come or go together cost
@@ -206,6 +215,13 @@ class Membership(Service):
         command = request_command(NotifyConsumerIdsChanged(consumer_group=group), oneway=True, opaque=self._notices)
         command.language = int(Language.JAVA)
         return encode(command)
+
+    def samples(self, broker: tuple[str], now: Instant) -> Samples:
+        """Yield the members of each group."""
+        for group, producers in list(self._clients.producers.items()):
+            yield metrics.PRODUCER_COUNT, (self._settings.cluster, *broker, group), len(producers)
+        for group, info in list(self._clients.consumers.items()):
+            yield metrics.MEMBERS, (*broker, group), len(info.members)
 
     def due(self, now: Instant) -> Steady:
         """When silent clients are looked for; at once, as long as members are to be notified."""

@@ -21,6 +21,7 @@ from halfmoon.broker.delay.progress import DeliveryProgress
 from halfmoon.broker.delay.properties import ASKED, PARKING, with_place
 from halfmoon.broker.delay.query import Listing
 from halfmoon.broker.delay.timer import CANCEL_KEY, Timer
+from halfmoon.broker.metrics import declared as metrics
 from halfmoon.broker.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from halfmoon.broker.request import Handlers, Reply, Request
 from halfmoon.broker.send.sends import SendHeaderOf, Sends
@@ -29,6 +30,7 @@ from halfmoon.errors import IllegalOperation, MessageRefused, NoPermission
 from halfmoon.hot import Draft
 from halfmoon.instant import Instant, Steady
 from halfmoon.logs import RateLimitedLog
+from halfmoon.metrics import Samples
 from halfmoon.store.entries import entries_at, entries_behind
 from halfmoon.store.store import Appended
 from halfmoon.store.timer.progress import TIMER
@@ -329,6 +331,20 @@ class Delays(Service):
     def offsets(self, _request: Request) -> Reply:
         """Return the progress of each level (45)."""
         return Reply(body=self.progress.text())
+
+    def samples(self, broker: tuple[str], now: Instant) -> Samples:
+        """Yield by level, 0 for points in time, how many messages wait, how many are due, and for how many seconds the first is."""
+        for level, count in sorted({0: 0, **self.listing.counts()}.items()):
+            yield None
+            if level:
+                due, since = self.level_queues[level].overdue(now.date)
+            else:
+                index = self.timer.index
+                due, since = index.due_count(now.date), min(now.date, index.first_due() or now.date)
+            labels = (*broker, str(level))
+            yield metrics.DELAYED, labels, count
+            yield metrics.DELAYS_DUE, labels, due
+            yield metrics.DELAYS_LATE, labels, (now.date - since) / 1000
 
     def texts(self, now: Instant) -> dict[str, str]:
         """Return, for each level that delivered messages, its progress and the end of its queue, as runtime information."""

@@ -32,13 +32,7 @@ class Figures:
         yield None
         yield from self._runtime(now)
         yield None
-        yield from self._transactions(now.date)
-        yield from self._batches()
-        yield from self._delays(now.date)
-        for group, members in list(self._context.clients.producers.items()):
-            yield m.PRODUCER_COUNT, (self._cluster, self._name, group), len(members)
-        for group, info in list(self._context.clients.consumers.items()):
-            yield m.MEMBERS, (self._name, group), len(info.members)
+        yield from self._broker.services.samples((self._name,), now)
         own = self._context.topics.own_names()
         for topic in self._context.topics.names():
             yield from self._topic(topic, is_own=topic in own or is_system_topic(topic))
@@ -48,19 +42,10 @@ class Figures:
 
     def _of_broker(self) -> Samples:
         broker, store, stats, labels = self._broker, self._store, self._stats, (self._name,)
-        usage, registration = store.disk_usage(), broker.registration
+        usage = store.disk_usage()
         rated = (self._cluster, self._address, self._name)
         yield m.PUTS_RATE, rated, stats.per_second("BROKER_PUT_NUMS")[0]
         yield m.GETS_RATE, rated, stats.per_second("BROKER_GET_NUMS")[0]
-        yield m.STORED, labels, stats.total("BROKER_PUT_NUMS")
-        yield m.DELIVERED, labels, stats.total("BROKER_GET_NUMS")
-        yield m.PUTS_FAILED, labels, stats.puts_failed
-        yield m.PULLS, (self._name, "found"), stats.reads_found
-        yield m.PULLS, (self._name, "missed"), stats.reads_missed
-        yield m.HOLDS, labels, broker.holds.count
-        yield m.WAITING, labels, len(broker.pending_replies)
-        yield m.REGISTERED, labels, len(registration.registered)
-        yield m.NAME_SERVERS, labels, len(registration.name_servers)
         yield m.TOPICS, labels, len(broker.topics.names())
         yield m.QUEUES, labels, len(store.queues)
         yield m.GROUPS, labels, len(broker.groups.names())
@@ -86,45 +71,6 @@ class Figures:
         times = texts["putMessageDistributeTime"]
         for metric, part in zip(m.PUT_TIMES, () if times == "null" else times.split()):
             yield metric, labels, int(part.rpartition(":")[2])
-
-    # ------------------------------------------------------------ transactions, batches, delays
-
-    def _transactions(self, now: int) -> Samples:
-        pending, index = self._broker.transactions.pending, self._broker.transactions.index
-        yield m.PENDING_ALL, (self._name,), index.pending_count
-        for groups in pending.groups():
-            yield None
-            for name, group in groups.items():
-                labels = (self._name, name)
-                yield m.PENDING, labels, group.pending
-                yield m.PRODUCERS, labels, group.producers
-                yield m.OLDEST, labels, max(0, now - group.oldest_ms) / 1000
-        for name, count in pending.counters().items():
-            yield m.OF_TRANSACTIONS[name], (self._name,), count
-        yield m.DECISION_TIMES, (self._name,), self._broker.transactions.decisions.times
-
-    def _batches(self) -> Samples:
-        batches, labels = self._broker.batches, (self._name,)
-        yield m.BATCH_IDS, labels, len(batches.streams)
-        yield m.BATCH_ATTEMPTS, labels, batches.streams.attempt_count
-        yield m.BATCH_BYTES, labels, batches.streams.held_bytes
-        for name, count in batches.listing.counters().items():
-            yield m.OF_BATCHES[name], labels, count
-
-    def _delays(self, now: int) -> Samples:
-        delays = self._broker.delays
-        counts = delays.listing.counts()
-        for level, count in sorted({0: 0, **counts}.items()):
-            yield None
-            if level:
-                due, since = delays.level_queues[level].overdue(now)
-            else:
-                index = delays.timer.index
-                due, since = index.due_count(now), min(now, index.first_due() or now)
-            labels = (self._name, str(level))
-            yield m.DELAYED, labels, count
-            yield m.DELAYS_DUE, labels, due
-            yield m.DELAYS_LATE, labels, (now - since) / 1000
 
     # ------------------------------------------------------------ topics and groups
 

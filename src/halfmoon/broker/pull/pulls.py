@@ -16,6 +16,7 @@ import msgspec
 from halfmoon.broker.access.accounts import Account
 from halfmoon.broker.consumers.groups import OF_TOOLS
 from halfmoon.broker.context import Context
+from halfmoon.broker.metrics import declared as metrics
 from halfmoon.broker.names import BATCH_TOPIC, HALF_TOPIC, OP_TOPIC
 from halfmoon.broker.pull.filters import NO_CLASS_FILTERS, Filters, Wanted
 from halfmoon.broker.pull.hold import EXPIRED_A_TICK, Hold, Holds
@@ -34,6 +35,7 @@ from halfmoon.errors import (
 )
 from halfmoon.hot import Frame, PullHeader, pull_head, pull_header_json
 from halfmoon.instant import LONG_AGO, Instant, Steady, instant
+from halfmoon.metrics import Samples
 from halfmoon.model import MessageModel
 from halfmoon.store.store import ReadResult, ReadStatus
 from halfmoon.wire.bodies import SubscriptionGroupConfig, TopicConfig
@@ -211,6 +213,10 @@ class Pulls(Service):
             topic, queue_id, max_offset, _ = arrival
             if self._holds.of_queue(topic, queue_id):
                 self._resume(self._holds.arrived(topic, queue_id, max_offset, arrival.tag_codes))
+
+    def samples(self, broker: tuple[str], now: Instant) -> Samples:
+        """Yield how many pulls are held."""
+        yield metrics.HOLDS, broker, self._holds.count
 
     def due(self, now: Instant) -> Steady | None:
         """Return when the first held pull must be answered."""

@@ -118,18 +118,17 @@ class Gate(Service):
 
     def store_groups(self, groups: list[Group], now: int) -> None:
         """Store groups, half messages under their own topic, and reply to their senders."""
-        try:
-            # The reader does not know the time: what it read has not passed `_time`.
-            self.check_open(now)
-        except BrokerError as exc:
+        if now < self._settings.start_accept_ms:  # what the reader took has not passed `_time`
             for group in groups:
-                self._sends.replies.refuse(group[3], exc)
+                self._sends.replies.refuse(group[3], self._closed())
             return
         if half_messages := [group for group in groups if group[2]]:
             if self._access is not None:
                 groups = self._permitted(groups)
                 half_messages = [group for group in groups if group[2]]
-            groups = self._with_room(groups, half_messages)
+            count = sum([len(messages) for _, _, _, messages in half_messages])
+            if count > self._half_messages.index.room:
+                groups = self._with_room(groups, half_messages, count)
             placed = [(HALF_TOPIC, 0, "", group[3]) if group[2] else group for group in groups]
         else:
             placed = groups
@@ -187,11 +186,8 @@ class Gate(Service):
             except Exception as exc:
                 self._refuse_group(group, exc)
 
-    def _with_room(self, groups: list[Group], half_messages: list[Group]) -> list[Group]:
+    def _with_room(self, groups: list[Group], half_messages: list[Group], count: int) -> list[Group]:
         """Return the groups that there is room for: half messages need some in the index, too, and are refused without it."""
-        count = sum([len(messages) for _, _, _, messages in half_messages])
-        if count <= self._half_messages.index.room:
-            return groups
         try:
             self._half_messages.make_room(count)
         except Exception as exc:  # the other groups are not affected
@@ -242,7 +238,10 @@ class Gate(Service):
     def check_open(self, now: int) -> None:
         """Raise BrokerError before the time from which the broker takes sends of any kind."""
         if now < self._settings.start_accept_ms:
-            raise BrokerError(f"broker unable to service, until {self._settings.start_accept_ms}")
+            raise self._closed()
+
+    def _closed(self) -> BrokerError:
+        return BrokerError(f"broker unable to service, until {self._settings.start_accept_ms}")
 
     def _time(self, sending: Sending) -> None:
         self.check_open(sending.request.now.date)

@@ -11,12 +11,14 @@ from collections.abc import Callable
 
 import msgspec
 
+from halfmoon.broker.metrics import declared as metrics
 from halfmoon.broker.request import Reply, Request, reply_to
 from halfmoon.broker.service import Service
 from halfmoon.columns.signing import ACCESS_KEY
 from halfmoon.errors import BrokerError, QueryNotFound, ServiceNotAvailable, SystemBusy
 from halfmoon.instant import LONG_AGO, Instant, Steady
 from halfmoon.logs import RateLimitedLog
+from halfmoon.metrics import Samples
 from halfmoon.store.store import Store
 from halfmoon.wire.command import encode
 from halfmoon.wire.peer import Peers
@@ -119,6 +121,10 @@ class PendingReplies(Service):
             self._store.sync_now()
 
     # ------------------------------------------------------------ time
+
+    def samples(self, broker: tuple[str], now: Instant) -> Samples:
+        """Yield how many replies wait for the device."""
+        yield metrics.WAITING, broker, len(self)
 
     def due(self, now: Instant) -> Steady | None:
         """When the first deadline passes."""

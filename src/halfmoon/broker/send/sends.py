@@ -71,6 +71,8 @@ class Sends:
         self.broker_pairs = wire_properties.encode(self.broker_properties)
         self.message_bytes_max: int = store.settings.message_bytes_max
         self._sync_flush = store.sync_flush
+        if not self._sync_flush:
+            self.acknowledge = self.replies.answer  # type: ignore[method-assign]  # no call in between: each turn makes it
 
     def ready(self, topic: str, queue_id: int) -> bool:
         """Whether a queue takes messages at once; else a send waits until it is created."""

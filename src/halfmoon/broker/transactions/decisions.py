@@ -13,7 +13,7 @@ gets one also when it does not know the outcome. The record must be a half messa
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from itertools import islice
 from operator import itemgetter
 from typing import Literal
@@ -75,7 +75,7 @@ class Decisions:
         warn: Callable[..., None],
     ) -> None:  # fmt: skip
         self._store, self._topics, self._stats, self._peers = context.store, context.topics, context.stats, context.peers
-        self._pending_replies, self._host = context.pending_replies, context.host
+        self._pending_replies, self._host, self._sync_flush = context.pending_replies, context.host, context.store.sync_flush
         self._access, self._check_producer = context.access, context.check_producer
         self._index, self._cache, self._sends, self._late_decisions, self._warn = index, cache, sends, late, warn
         self.counters, self.answers = Counters(), Answers(index, context.clients)
@@ -295,29 +295,29 @@ class Decisions:
             completions.add(*structs.astuple(completion))
             entry = ENTRY.pack(half.physical_offset, 0, 0)
             halves.add(completion.index, entry, half.topic, half.queue_id, half.group, half.message)
-        self._decide(halves, completions, now, by)
+        self._decide(halves, completions, now, OP_PROPERTIES + b"\x02" + by if by else OP_PROPERTIES)
 
     def expire(self, index: int, now: int) -> None:
         """Roll back a half message that nobody decided."""
         completions = Completions()
         completions.add(None, -1, "", index, -1, False, "")
-        self._write(HalfMessageCache(0, 0), completions, ([], [], [0], [index], []), now, b"")
+        self._write(HalfMessageCache(0, 0), completions, ([], [], [0], [index], []), now, OP_PROPERTIES)
 
-    def _decide(self, halves: HalfMessageCache, completions: Completions, now: int, by: bytes = b"") -> list[int]:
-        """Decide these half messages as completions say; return the completions of others."""
+    def _decide(self, halves: HalfMessageCache, completions: Completions, now: int, tagged: bytes = OP_PROPERTIES) -> list[int]:
+        """Decide these half messages as completions say; return the completions of others. ``tagged``: properties of op records."""
         decided = halves.decide(completions)
         if halves is self._cache and self._access is not None:
             decided = self._permitted(completions, decided)
         others = decided[4]
         try:
             while decided[3]:
-                decided = halves.decide(completions, self._write(halves, completions, decided, now, by))
+                decided = halves.decide(completions, self._write(halves, completions, decided, now, tagged))
         except Exception as exc:  # our own mistake: these stay pending and will be checked, no others are affected
             log.exception("%d decisions failed", len(decided[3]))
             self._fail(completions, _numbers(decided), BrokerError(f"{type(exc).__name__}: {exc}"))
         return others
 
-    def _write(self, halves: HalfMessageCache, completions: Completions, decided: Decided, now: int, by: bytes) -> list[int]:
+    def _write(self, halves: HalfMessageCache, completions: Completions, decided: Decided, now: int, tagged: bytes) -> list[int]:
         """Store visible records a queue at a time, and behind them all op records, with one write to the log.
 
         Return the completions to try again, because something before them could not be stored.
@@ -331,29 +331,30 @@ class Decisions:
                 return kept + rolled_back
         # In order, so that no op record lies before its visible record: a crash between the two leaves a commit for the next start
         # to finish, never a settled half message whose message is lost.
-        ops: Group = (OP_TOPIC, 0, "", self._ops(indexes, now, by))
+        ops: Group = (OP_TOPIC, 0, "", Messages.numbers(indexes, tagged, now, self._host, _OP_TAG))
         stored = self._sends.append_all([*groups, ops], now, in_order=True)
         for place, appended in enumerate(stored[: len(groups)]):
             if isinstance(appended, Exception):
-                self._write_apart(halves, completions, decided, stored[:place], appended, now, by)
+                self._write_apart(halves, completions, decided, stored[:place], appended, now, tagged)
                 return [number for later in numbers[place + 1 :] for number in later] + rolled_back
         self._ended(completions, decided, stored, now)
         return []
 
     def _write_apart(
         self, halves: HalfMessageCache, completions: Completions, decided: Decided, stored: list[Appended | Exception],
-        exc: Exception, now: int, by: bytes,
+        exc: Exception, now: int, tagged: bytes,
     ) -> None:  # fmt: skip
         """Refuse or retry the commits to a queue that could not be stored; write the op records of those stored before it."""
         groups, numbers, _, indexes, _ = decided
         place = len(stored)
         if stored:
             indexes = indexes[: sum(map(len, numbers[:place]))]
-            ops = self._sends.append_all([(OP_TOPIC, 0, "", self._ops(indexes, now, by))], now)
+            messages = Messages.numbers(indexes, tagged, now, self._host, _OP_TAG)
+            ops = self._sends.append_all([(OP_TOPIC, 0, "", messages)], now)
             self._ended(completions, (groups[:place], numbers[:place], [], indexes, []), stored + ops, now)
         if isinstance(exc, MessageRefused) and len(numbers[place]) > 1:  # one of them cannot be stored, so none was
             for number in numbers[place]:
-                self._write(halves, completions, halves.decide(completions, [number]), now, by)
+                self._write(halves, completions, halves.decide(completions, [number]), now, tagged)
         else:
             topic, queue_id, _, _ = groups[place]
             refusal = refusal_of(exc, f"{len(numbers[place])} commits to queue {queue_id} of {topic}")
@@ -444,7 +445,9 @@ class Decisions:
                 self.times.total += len(indexes) * age_s
             else:
                 self._count_ages(indexes, now // 1000)
-        if callers:
+        if callers and not self._sync_flush:
+            self._peers.tell(done_answers(callers, VERSION))
+        elif callers:
             self._succeed(callers)
 
     def _count_ages(self, indexes: list[int], now_s: int) -> None:
@@ -459,11 +462,6 @@ class Decisions:
         if (first := min(self.owed_ops.values(), default=-1)) >= 0:  # -1: the index itself holds a lower offset
             self._index.hold(first)
 
-    def _ops(self, indexes: Sequence[int], now: int, by: bytes = b"") -> Messages:
-        """Return the op records of decided half messages."""
-        properties = OP_PROPERTIES + (b"\x02" + by if by else b"")
-        return Messages.numbers(indexes, properties, now, self._host, _OP_TAG)
-
     def pay(self, now: int) -> bool:
         """Write some of the owed op records: a crash or a full disk came between a visible record and its op record.
 
@@ -472,7 +470,7 @@ class Decisions:
         indexes = list(islice(self.owed_ops, self.ops_at_once))
         if indexes:
             try:
-                self._sends.append(OP_TOPIC, 0, self._ops(indexes, now), now)
+                self._sends.append(OP_TOPIC, 0, Messages.numbers(indexes, OP_PROPERTIES, now, self._host, _OP_TAG), now)
             except BrokerError:
                 return False
             for index in indexes:

@@ -13,6 +13,7 @@ REAL_QID and counts of checks that a sender made up are dropped.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 
 import msgspec
 
@@ -43,6 +44,10 @@ Caller = tuple[int, int, int]
 
 Prepared = tuple[bytes, int, bool, str]
 """Properties of a half message ready to be stored, tag code, whether the sender waits for the sync, producer group."""
+
+
+_group_hash = lru_cache(1024)(tag_hash)
+"""Hash of a producer group's name."""
 
 
 class HalfMessages:
@@ -81,7 +86,7 @@ class HalfMessages:
         """Enter half messages of one producer group that the log has. Raises StoreNotWritable."""
         topic, queue_id, group, messages = half
         index, entries = appended.queue_offset, appended.entries
-        self.index.prepared(index, entries, now // 1000, tag_hash(group.encode()))
+        self.index.prepared(index, entries, now // 1000, _group_hash(group.encode()))
         self.cache.add(index, entries, topic, queue_id, group, messages)
         self.stored_count += len(messages)
 

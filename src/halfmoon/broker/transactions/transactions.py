@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 
 from halfmoon.broker.context import Context
+from halfmoon.broker.metrics import declared as metrics
 from halfmoon.broker.names import HALF_TOPIC, OP_TOPIC
 from halfmoon.broker.request import Handlers
 from halfmoon.broker.send.duplicates import Duplicates
@@ -23,6 +24,7 @@ from halfmoon.broker.transactions.pending import Pending
 from halfmoon.broker.uptime import BrokerUptime
 from halfmoon.instant import LONG_AGO, Instant, Steady
 from halfmoon.logs import RateLimitedLog
+from halfmoon.metrics import Samples
 from halfmoon.store.transactions.index import TransactionIndex
 from halfmoon.wire.headers import transaction as headers
 
@@ -103,6 +105,20 @@ class Transactions(Service):
     def texts(self, now: Instant) -> dict[str, str]:
         """Return how many are pending, and the age of the oldest."""
         return self.pending.texts(now.date)
+
+    def samples(self, broker: tuple[str], now: Instant) -> Samples:
+        """Yield counts of half messages and decisions, pending ones by producer group, and times of decisions."""
+        yield metrics.PENDING_ALL, broker, self.index.pending_count
+        for groups in self.pending.groups():
+            yield None
+            for name, group in groups.items():
+                labels = (*broker, name)
+                yield metrics.PENDING, labels, group.pending
+                yield metrics.PRODUCERS, labels, group.producers
+                yield metrics.OLDEST, labels, max(0, now.date - group.oldest_ms) / 1000
+        for name, count in self.pending.counters().items():
+            yield metrics.OF_TRANSACTIONS[name], broker, count
+        yield metrics.DECISION_TIMES, broker, self.decisions.times
 
     def stop(self, now: Instant) -> None:
         """Take nothing more."""

@@ -76,9 +76,17 @@ class Appending:
             self._note_end(self._log.end)  # before anything is answered
         except OSError as exc:
             self._not_noted(gathered, outcomes, exc)
-        for index, queue, appended in gathered:
+        for index, queue, (first, places, end, entries) in gathered:
+            if end >= self._indexing.next_mark:
+                self._indexing.mark(places[0])
+            if self._sync_flush:
+                if entries:
+                    self._visible.wait(end, queue, first, entries)
+                continue
             try:
-                self._publish(queue, appended, now)
+                if entries:
+                    self._visible.publish(queue, first, entries)
+                self._visible.end, self._visible.end_ms = end, now
             except StoreNotWritable as exc:
                 outcomes[index] = exc
         return outcomes
@@ -118,16 +126,3 @@ class Appending:
             index, queue, appended = gathered.pop()
             queue.next_offset -= len(appended.entries) // ENTRY_BYTES
             outcomes[index] = exc
-
-    def _publish(self, queue: ConsumeQueue, appended: Appended, now: int) -> None:
-        """Let consumers see what was written, or see to it that they do once it is durable. Raises StoreNotWritable."""
-        first, places, end, entries = appended
-        if end >= self._indexing.next_mark:
-            self._indexing.mark(places[0])
-        if self._sync_flush:
-            if entries:
-                self._visible.wait(end, queue, first, entries)
-            return
-        if entries:
-            self._visible.publish(queue, first, entries)
-        self._visible.end, self._visible.end_ms = end, now
