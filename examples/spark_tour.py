@@ -2,15 +2,15 @@
 """
 # A tour of topics in Spark
 
-From nothing to topics as tables, streams, a join, a lake table, a copy made exactly once and a picture of lag.
+Topics as tables, streams, a join, a lake table, a copy made exactly once and a plot of lag.
 
-Run it cell by cell in an editor that knows `# %%`, or whole: `python spark_tour.py [DIRECTORY]`. It needs Halfmoon, what
-`pip install 'halfmoon[lake]'` adds to it, and Java 17 or newer. It starts a broker of its own, and leaves its files in the
-directory. Imports stand in the first cell that uses them.
+Run it cell by cell in an editor that knows `# %%`, or as a whole: `python spark_tour.py [DIRECTORY]`. It needs Halfmoon
+with the extra `halfmoon[lake]`, and Java 17 or newer. It starts its own broker, and leaves its files in the directory. Imports
+are in the first cell that uses them.
 """
 # ruff: noqa: E402
 
-# %% A broker, in this process. In earnest: `halfmoon serve --data DIR`, or any RocketMQ cluster.
+# %% A broker, in this process. In production: `halfmoon serve --data DIR`, or any RocketMQ cluster.
 import json
 import sys
 import tempfile
@@ -23,9 +23,9 @@ place = Path(sys.argv[1] if len(sys.argv) > 1 and "ipykernel" not in sys.argv[0]
 broker = LocalCluster(place / "store")
 broker.start()
 nameserver = broker.nameserver
-print("files lie in", place)
+print("files are in", place)
 
-# %% Two topics: sixty orders, every third of them paid.
+# %% Two topics: sixty orders, every third one paid.
 with Admin(nameserver=nameserver) as admin:
     for topic in ("orders", "payments", "large_orders"):
         admin.create_topic(topic, queue_count=2)
@@ -46,7 +46,7 @@ spark = session("tour", warehouse=place / "warehouse", settings={"spark.sql.shuf
 
 
 def topic(name):
-    """Return a topic as it is now, as a table."""
+    """Return the present content of a topic, as a table."""
     return spark.read.format("halfmoon").options(endpoints=nameserver, topic=name).load()
 
 
@@ -56,7 +56,7 @@ topic("orders").select("queueId", "queueOffset", "tags", "keys", F.col("body").c
 )
 print("orders by tag:", {row.tags: row["count"] for row in topic("orders").groupBy("tags").count().orderBy("tags").collect()})
 
-# %% Bodies are JSON here: give them columns, and join two topics.
+# %% JSON bodies as columns, and a join of two topics.
 orders = (
     topic("orders")
     .select(F.from_json(F.col("body").cast("string"), "id int, customer string, cents long").alias("o"))
@@ -67,7 +67,7 @@ paid = orders.join(payments, orders.id == payments.order_id)
 print("paid:", paid.count(), "orders,", paid.agg(F.sum("cents")).first()[0], "cents")
 
 
-# %% The same as a stream: it goes on where its checkpoint ends. `availableNow` takes what is there and ends; leave it out for ever.
+# %% The same as a stream, which continues at its checkpoint. With `availableNow` it ends after the existing messages.
 def totals(batch, number):
     """Add one batch to a table of totals."""
     batch.groupBy("customer").agg(F.sum("cents").alias("cents")).write.mode("append").parquet(str(place / "totals"))
@@ -99,7 +99,7 @@ print(
 )
 
 
-# %% A topic to a topic, exactly once: each batch is a transaction of the brokers. Run it again, and nothing is there twice.
+# %% A topic to a topic, exactly once: each batch is a transaction of the brokers. A second run copies nothing twice.
 def copy_large():
     """Copy orders over 40 euros that were not copied yet."""
     copying = (
@@ -121,7 +121,7 @@ print(
     "copied:", topic("large_orders").count(), "large orders,", topic("large_orders").select("keys").distinct().count(), "different"
 )
 
-# %% A lake table: Delta here; `kind="iceberg"` is as good. Tasks write the files themselves; run again, it goes on.
+# %% A lake table: Delta, or `kind="iceberg"`. Tasks write the files themselves; a second run continues.
 from halfmoon.spark import LakeTable, from_ddl, ingest, layout_for
 
 table = LakeTable(place / "lake", kind="delta")
@@ -129,7 +129,7 @@ layout = layout_for(table.root, decode="json", schema=from_ddl("id int, customer
 source = {"endpoints": nameserver, "topic": "orders"}
 print("ingested:", ingest(spark, table, layout, source).rows, "and again:", ingest(spark, table, layout, source).rows)
 
-# %% The table holds the past, the log the present; SQL sees both as one, and no message twice.
+# %% The table has older messages, the log newer ones; SQL sees both as one, and no message twice.
 with Producer(group="P_shop", nameserver=nameserver) as producer:
     producer.send(Message("orders", json.dumps({"id": 60, "customer": "c-4", "cents": 6000}).encode(), tag="web", keys=["o-60"]))
 
@@ -138,7 +138,7 @@ from halfmoon.spark import Cluster, sql
 both = sql(spark, Cluster(nameserver), "select count(*), count(distinct keys) from topic.orders", archives={"orders": table})
 print("table and log:", tuple(both.first()))
 
-# %% How far behind is a group? A picture of it while it catches up.
+# %% The lag of a group, and a plot of it while the group catches up.
 from halfmoon.spark import lag, lag_plot, sample_lag
 
 seen = []

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Write the file system of the container image into a directory: Python, the libraries that it loads, Halfmoon and what it needs.
-# Nothing else is in it, no shell either. Run by the Dockerfile, and by tests/packaging/test_image.py on any Linux:
+# Write the file system of the container image into a directory: Python, the libraries that it loads, Halfmoon and its dependencies.
+# It has nothing else, and no shell. Run by the Dockerfile, and by tests/packaging/test_image.py on any Linux:
 #
 #   packaging/image.sh PYTHON WHEELS DIRECTORY
 set -eu
@@ -17,7 +17,7 @@ echo 'halfmoon:x:10001:' >"$root/etc/group"
 chown 10001:10001 "$root/data"
 chmod 700 "$root/data"
 
-# Python: what a server never imports stays behind.
+# Python, without modules that a server never imports.
 "$python" - "$library" "$root/usr/local/bin/python3" <<'END'
 import shutil, sys, sysconfig
 from pathlib import Path
@@ -38,9 +38,9 @@ $pip --no-deps --upgrade "$wheels"/halfmoon*.whl
 rm -rf "$site/bin"
 printf '#!/usr/local/bin/python3\nimport sys\n\nfrom halfmoon.cli.main import main\n\nsys.exit(main())\n' >"$root/usr/local/bin/halfmoon"
 chmod 755 "$root/usr/local/bin/halfmoon"
-"$python" -m compileall -q -j 0 -s "$root" "$library"  # nobody could keep what is compiled later: the user may not write here
+"$python" -m compileall -q -j 0 -s "$root" "$library"  # bytecode compiled later could not be stored: the user may not write here
 
-# Shared libraries, wherever they are here, in one directory. The loader has its own path.
+# Shared libraries, from all their places, in one directory. The loader has its own path.
 find "$root" -type f \( -name '*.so*' -o -name python3 \) -exec ldd {} + 2>/dev/null \
 	| awk '$2 == "=>" && $3 ~ /^\// { print $3 } $1 ~ /^\/.*\/ld-/ { print $1 }' | sort -u | while read -r file; do
 	case $file in

@@ -1,6 +1,6 @@
-"""Writes the table of who may ask what into docs/access.md, from the protocol table. Run it after a change of what a request needs.
+"""Generator of the table of permissions in docs/access.md, from the protocol table. Run it after a change of a permission.
 
-``python -m tools.generate_access`` writes it; with ``--check`` it only says whether it is stale (exit code 1).
+``python -m tools.generate_access`` writes the table; with ``--check`` it only reports whether the table is stale (exit code 1).
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ def page(path: Path = PAGE) -> str:
 
 
 def table() -> str:
-    """Return a row for every request that a broker or a name server answers: its code, who answers, and what it needs."""
+    """Return a row for every request that a broker or a name server answers: code, answering server, permission."""
     rows: Table = [("code", "request", "answered by", "needs", "with `acl_mode=ROCKETMQ`")]
     servers = {who: codes for who, codes in answered().items() if who != "client"}
     for code in sorted(frozenset().union(*servers.values())):
         line = REQUESTS[code]
-        assert line.needs is not None, f"{line.name} does not say what it needs: see halfmoon.wire.needs"
+        assert line.needs is not None, f"{line.name} declares no permission: see halfmoon.wire.needs"
         by = ", ".join(who for who, codes in servers.items() if code in codes)
         rows.append((str(code), line.name, by, line.needs.text(line.names), _original(line.needs, line.names)))
     return markdown(rows)

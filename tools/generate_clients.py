@@ -19,9 +19,9 @@ HEAD = """# Published clients
 
 Written by `tools/generate_clients.py` from the table of `tests/interop/clients`; a test says when it is stale.
 
-Published clients work with Halfmoon's name server and broker as they are. The tests run each of them, as its registry has it,
-against `halfmoon serve`: every *yes* below is a test that passes. Apache's Java clients 4.7.1, 4.9.7 and 5.3.3 have tests of their
-own, which cover all of it and more. The tests of the Rust client run where `make rust-client` has built it.
+Published clients work with Halfmoon's name server and broker without changes. The tests run each one, as published in its
+registry, against `halfmoon serve`: every *yes* below is a passing test. Apache's Java clients 4.7.1, 4.9.7 and 5.3.3 have separate
+tests, which cover all of this and more. The tests of the Rust client run where `make rust-client` has built it.
 
 """
 
@@ -34,8 +34,8 @@ def page(behaviours: Mapping[str, str], clients: Mapping[str, Mapping[str, Any]]
     text += "\n| the client … | " + " | ".join(clients[name]["title"] for name in names) + " |\n|---" + "|:-:" * len(names) + "|\n"
     for key, sentence in behaviours.items():
         text += f"| {sentence} | " + " | ".join("–" if key in clients[name]["cannot"] else "yes" for name in names) + " |\n"
-    text += _reasons("What a client itself cannot do", "why", "cannot", behaviours, clients)
-    return text + _reasons("What to know", "note", "notes", behaviours, clients)
+    text += _reasons("Missing in the client", "reason", "cannot", behaviours, clients)
+    return text + _reasons("Notes", "note", "notes", behaviours, clients)
 
 
 def _reasons(title: str, column: str, kind: str, behaviours: Mapping[str, str], clients: Mapping[str, Mapping[str, Any]]) -> str:

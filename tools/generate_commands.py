@@ -1,4 +1,4 @@
-"""Writes docs/commands.md from the commands themselves: what each does, its arguments and options, an example."""
+"""Generator of docs/commands.md from the commands themselves: help, arguments and options, an example."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ OPENING = """# Commands
 <!-- Written by tools/generate_commands.py from the commands themselves; do not edit. -->
 
 Every command has `--help` with an example and, but for `completion`, `--json` for programs: one document (or one per line where
-messages stream) on standard output, errors as a document on standard error, wrong arguments included. Exit codes: 0 done, 1
-refused or found something, 2 wrong argument or setting. A list that is empty is exit code 0; with `--fail-if-empty` it is 1.
+messages stream) on standard output, errors as a document on standard error, including wrong arguments. Exit codes: 0 success, 1
+refused, or a problem was found, 2 wrong argument or setting. For an empty list the exit code is 0, with `--fail-if-empty` 1.
 
 Commands find the cluster through `--nameserver`, then `--context` and `HALFMOON_CONTEXT`, which name a
 [context](#halfmoon-context), then the variable `NAMESRV_ADDR`, then the context in use, then 127.0.0.1:9876; any RocketMQ cluster
 works. `--credentials FILE` signs requests ([access.md](access.md)); `--tls` and the options beside it in `halfmoon --help`
-[encrypt](tls.md) connections. These options may stand at any place in a command. `halfmoon completion` prints a script with which
-shells complete commands, topics, groups and contexts.
+[encrypt](tls.md) connections. These options may stand at any place in a command. `halfmoon completion` prints a script for
+the completion of commands, topics, groups and contexts in shells.
 
 A topic and a group may be a word or an option: `halfmoon consume orders` is `halfmoon consume --topic orders`. A duration has a
 unit: `500ms`, `10s`, `5m`, `2h`, `3d`. A time is a duration back from now, ISO 8601, or milliseconds since the epoch. Commands
 that cannot be undone ask for confirmation; `--yes` gives it, and is required if standard input is not a terminal. Tables never
-shorten ids, keys, topics and groups: on a narrow terminal other columns are left out, and a line says which.
+shorten ids, keys, topics and groups: on a narrow terminal other columns are omitted, and a line names them.
 
 Servers take `--config FILE` (TOML, or a RocketMQ `broker.conf`; also from the variable `HALFMOON_CONFIG`) and `--set KEY=VALUE`;
 [settings](settings.md) are also read from variables such as `HALFMOON_BROKER_PORT`. Later sources win: files, variables, `--set`,

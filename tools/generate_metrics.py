@@ -18,69 +18,69 @@ HEAD = """# Monitoring
 
 <!-- Written by tools/generate_metrics.py: change that, or the declarations of metrics. -->
 
-`--http-port` (setting `http_port`) makes `halfmoon serve`, `nameserver` and `broker` answer HTTP on a port of its own:
+With `--http-port` (setting `http_port`), `halfmoon serve`, `nameserver` and `broker` answer HTTP on a separate port:
 
 ```
 halfmoon serve --data ./data --http-port 9100
 ```
 
-- **`/metrics`**: figures of all servers of the process, in Prometheus' text format 0.0.4; in OpenMetrics 1.0 and with gzip where
-  that is asked for.
+- **`/metrics`**: figures of all servers of the process, in Prometheus' text format 0.0.4, or on request in OpenMetrics 1.0 and with
+  gzip.
 - **`/healthz`**, for a liveness probe: 200 while the event loop turns and no store has stopped for good; else 503.
-- **`/readyz`**, for a readiness probe: 200 while the servers take what clients send: the store is writable, the disk is not full,
-  and a broker that has name servers is registered with one; else 503.
+- **`/readyz`**, for a readiness probe: 200 while the servers accept messages: the store is writable, the disk is not full, and a
+  broker that has name servers is registered with one; else 503.
 
 The last two answer JSON such as `{"ok": false, "reasons": ["broker broker-a: …"]}`. Only `GET` and `HEAD` are answered.
 
 ## Prometheus and Grafana
 
-The repository's directory `monitoring/` has what to begin with:
+The repository's directory `monitoring/` has examples:
 
 - `prometheus.yml` points Prometheus at a server: `prometheus --config.file=monitoring/prometheus.yml`.
 - `alerts.yml` has alert rules: server down, not writable, not registered, disk, lag, undecided and expired transactions, dead
   letters, late delays, refusals, slow turns.
 - `grafana.json` is a dashboard: import it in Grafana and choose your Prometheus.
 
-Rules and dashboard expect the job's name to be `halfmoon`. Each process answers for itself: give every broker and name server a
-port of its own, and list all of them as targets.
+Rules and dashboard expect the job's name to be `halfmoon`. Each process reports only its own figures: give every broker and
+name server a port, and list all of them as targets.
 
 Metrics that begin with `rocketmq_` have the names and labels of the community's exporter (apache/rocketmq-exporter), so that
-dashboards made for it find them without the exporter in between. Two things differ. Values are those of the moment, and not of the
-last collection. And some are missing: `rocketmq_client_…`, because only consumers know it (`mqadmin consumerStatus`), and
+dashboards for it work without the exporter. There are two differences. Values are those of the moment, not of the last
+collection. And some metrics are missing: `rocketmq_client_…`, which only consumers know (`mqadmin consumerStatus`), and
 `rocketmq_group_count`, whose labels are addresses of clients.
 
-`halfmoon tx status --prometheus` writes figures of transactions under the same names from outside, of any of our brokers.
+`halfmoon tx status --prometheus` writes the transaction figures of any Halfmoon broker under the same names, from outside.
 
-## Who may ask
+## Access
 
-The port listens on 127.0.0.1. Another `http_host` is refused without `--allow-remote`. It knows no accounts: whoever reaches it can
-read figures and the names of topics and groups, and change nothing. Where the servers have a certificate ([TLS](tls.md)), it speaks
-HTTPS alone, and asks for certificates of clients if they do. Else it answers only requests whose Host is an address, a name
-without a dot, one that no public DNS answers (`.local`, `.internal`), or one that `http_names` has: a site whose name points here
-could read it in somebody's browser (421).
+The port listens on 127.0.0.1. Another `http_host` is refused without `--allow-remote`. There are no accounts: any client that
+reaches the port can read figures and the names of topics and groups, and change nothing. If the servers have a certificate
+([TLS](tls.md)), the port accepts HTTPS only, and requests client certificates if the servers do. Otherwise it answers only
+requests whose Host is an address, a name without a dot, a name that no public DNS resolves (`.local`, `.internal`), or one in
+`http_names`; others get 421, because a site whose name points here could read the page in a visitor's browser.
 
-A request may have 8 KB and take 5 s, its answer 10 s to be made and read; at most 32 connections are open at a time. What is
-refused or cut is logged, at most 100 lines a minute.
+A request may have 8 KB and take 5 s; its answer may take 10 s to be produced and read. At most 32 connections are open at a
+time. Refused and closed connections are logged, at most 100 lines per minute.
 
-## What it costs
+## Costs
 
-Gathering runs on the event loop of the servers, in slices of a millisecond between which requests are served
-([why](decisions/0021-monitoring-runs-on-the-servers-loop.md)). A page is gathered at most once a second, and shared by all who ask
-meanwhile. Counting the length of a turn takes some 0.1 µs. Nothing that does all this is imported without `http_port`.
+Figures are gathered on the event loop of the servers, in slices of a millisecond between which requests are served
+([why](decisions/0021-monitoring-runs-on-the-servers-loop.md)). A page is gathered at most once a second, and shared by all
+requests in that time. Measuring the length of a turn takes about 0.1 µs. Without `http_port` none of this code is imported.
 
 | queues | series | processor time of a page | loop held at once |
 |--:|--:|--:|--:|
 | 10,000 (1,250 topics, a group each) | 12,700 | 55 ms | 1 to 3 ms |
 | 80,000 (10,000 topics, a group each) | 100,200 | 490 ms | 3 to 4 ms |
 
-Measured by `benchmarks/monitoring.py` on two cores of a virtual machine, in processor time, because others ran there; by the clock
-a page of 10,000 queues took 54 to 107 ms, the first one 177 ms. For 80,000 queues the page has all series
-(`http_series_max=200000`). Once in 10 s a broker samples its rates, which takes some 20 ms with 40,000 counters, whether anybody
-asks or not.
+Measured by `benchmarks/monitoring.py` on two cores of a virtual machine, in processor time, because others ran there; by the
+clock a page of 10,000 queues took 54 to 107 ms, the first one 177 ms. For 80,000 queues the page has all series
+(`http_series_max=200000`). Every 10 s a broker samples its rates, which takes about 20 ms with 40,000 counters, with or without
+requests.
 
 `http_series_max` (50,000) bounds the series of a page: those of further topics and groups are left out, and
-`halfmoon_metrics_left_out` says how many. It also says how many ages of messages are missing: a page reads 8,192 that it does not
-know yet, and what a group that stands still waits for is read once.
+`halfmoon_metrics_left_out` counts them. It also counts missing message ages: a page reads at most 8,192 unknown ages, and the
+age of the message for which an idle group waits is read only once.
 
 ## Metrics
 """
@@ -92,10 +92,10 @@ def page() -> str:
     of_process = [Metric(family.samples[0].name, family.type, (), family.documentation) for family in figures_of_process()]
     parts = [
         HEAD,
-        "\n### Of every process\n\n" + _table([*of_all, *of_process]),
+        "\n### Every process\n\n" + _table([*of_all, *of_process]),
         "\n`server` is the name of a broker, or `nameserver`.\n",
-        "\n### Of a name server\n\n" + _table(OF_NAME_SERVERS),
-        "\n### Of a broker\n\n" + _table([metric for metric in OF_BROKERS if "_brokeruntime_" not in metric.name]),
+        "\n### Name server\n\n" + _table(OF_NAME_SERVERS),
+        "\n### Broker\n\n" + _table([metric for metric in OF_BROKERS if "_brokeruntime_" not in metric.name]),
         "\n### Runtime information of a broker\n\n" + _table([metric for metric in OF_BROKERS if "_brokeruntime_" in metric.name]),
     ]
     return "".join(parts)

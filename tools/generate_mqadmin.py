@@ -19,12 +19,12 @@ Written by `tools/generate_mqadmin.py` from the result of `tests/interop/mqadmin
 
 `mqadmin` of RocketMQ 4.9.7 works with Halfmoon's name server and broker. Every command was run against Apache's servers (4.9.7) and
 against Halfmoon's, each with the same topics, groups, messages, an online producer and an online consumer, with good arguments and
-with wrong ones; and against brokers with access control, as an operator, as an account with few permissions, and as others whom
-they refuse (the words before a colon below). {same} of {all} calls print the same, refusals included.
+with wrong ones; and against brokers with access control, as an operator, as an account with few permissions, and as accounts that
+are refused (the words before a colon below). {same} of {all} calls print the same, refusals included.
 
-Not compared: times, message ids, addresses, rates, sizes of records, measured durations, the version, and in which order rows of a
-hash table come. Halfmoon's broker shows more runtime information (`brokerStatus`), and has four topics from the start that Apache's
-makes when they are first needed, or does not have: `RMQ_SYS_TRANS_HALF_TOPIC`, `RMQ_SYS_TRANS_OP_HALF_TOPIC`, `rmq_sys_wheel_timer`
+Not compared: times, message ids, addresses, rates, sizes of records, measured durations, the version, and the order of rows of a
+hash table. Halfmoon's broker shows more runtime information (`brokerStatus`), and has four topics from the start that Apache's
+broker creates on first use, or does not have: `RMQ_SYS_TRANS_HALF_TOPIC`, `RMQ_SYS_TRANS_OP_HALF_TOPIC`, `rmq_sys_wheel_timer`
 and `rmq_sys_HALFMOON_BATCHES`.
 
 | command | calls | print the same |
@@ -32,9 +32,9 @@ and `rmq_sys_HALFMOON_BATCHES`.
 """
 
 NOT_THE_SAME = """
-## Calls that print something else
+## Differences
 
-| call | why |
+| call | reason |
 |---|---|
 """
 

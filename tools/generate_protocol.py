@@ -29,8 +29,8 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "protocol.md"
 TITLES = {
     "send": "Sending",
     "pull": "Reading",
-    "ranges": "Reading much at once",
-    "delay": "Messages that wait for their time",
+    "ranges": "Reading ranges",
+    "delay": "Delayed messages",
     "offset": "Offsets",
     "transaction": "Transactions",
     "batch": "Batch transactions",
@@ -38,7 +38,7 @@ TITLES = {
     "group": "Consumer groups",
     "topic": "Topics",
     "route": "The name server",
-    "admin": "The broker itself",
+    "admin": "The broker",
     "access": "Accounts",
 }
 
@@ -46,18 +46,18 @@ HEAD = """# The protocol's requests
 
 Written by `tools/generate_protocol.py` from the protocol table (`src/halfmoon/wire/headers`); a test says when it is stale.
 
-A request is known by its code. Fields travel as text, under the names below. **Required** fields must be there; a peer
-that leaves one out gets code 1. Types: `str` text, `i32` and `i64` signed numbers of 32 and 64 bits, `bool` the words `true`
-and `false`. *Since* names the first RocketMQ release with the request when it is newer than 4.7.1. *Needs* says what an
-account must have once access control is on.
+A request is identified by its code. Fields travel as text, under the names below. If a **required** field is missing, the reply
+is code 1. Types: `str` text, `i32` and `i64` signed numbers of 32 and 64 bits, `bool` the words `true`
+and `false`. *Since* names the first RocketMQ release with the request when it is newer than 4.7.1. *Needs* is the
+permission that an account must have when access control is on.
 
-The next table says who answers a request: the *broker*, the name server (*ns*), or a *client* that a broker asks. Everybody else
-answers it with code 3.
+The next table names the side that answers a request: the *broker*, the name server (*ns*), or a *client* that a broker asks. All
+others answer it with code 3.
 """
 
 REFUSED_HEAD = """## Refused on purpose
 
-No server answers these; the reply is code 3. Where the original answers them in some version, its remark ends with the reason.
+No server supports these; the reply is code 3. If some version of RocketMQ supports the request, the remark ends with the reason.
 
 """
 
@@ -83,7 +83,7 @@ def _lines() -> list[RequestType]:
 
 
 def _contents() -> str:
-    rows: Table = [("code", "name", "answered by", "class", "what")]
+    rows: Table = [("code", "name", "answered by", "class", "purpose")]
     by = answered()
     rows += [
         (

@@ -40,9 +40,9 @@ HEAD = """# Settings
 
 <!-- Written by tools/generate_settings.py: change the settings classes instead. -->
 
-A server takes settings from configuration files (`--config`: TOML, or a RocketMQ `broker.conf`), then from the environment,
-then from `--set key=value`; what comes later wins. Every value is checked at the start: an unknown key or a value that does not
-fit is an error that names it and the nearest right one.
+A server reads settings from configuration files (`--config`: TOML, or a RocketMQ `broker.conf`), then from the environment,
+then from `--set key=value`; later sources win. Every value is checked at the start: an unknown key or an invalid value is an error
+that names it and the nearest valid one.
 
 A key is the name below, the name after its table (`broker.port`), or RocketMQ's own key. In TOML the tables are `[broker]`,
 `[store]`, `[nameserver]`, `[tls]` and `[http]`; in the environment a name is `HALFMOON_` and the name in capitals, with or without
@@ -55,12 +55,12 @@ HALFMOON_FLUSH_DISK_TYPE=SYNC_FLUSH    HALFMOON_STORE_FLUSH_DISK_TYPE=SYNC_FLUSH
 """
 
 CHANGEABLE_HEAD = """
-### What a running broker can be told
+### Settings of a running broker
 
 `halfmoon config set` (or `mqadmin updateBrokerConfig`) changes these at once; they are saved in `config/broker.properties` in the
 data directory and apply over files and flags at every later start, which logs them. To go back, change them again, or remove the
-file while the broker is stopped. Any other key is refused by name. A shorter interval counts from now on, a longer one from the
-end of the present one on.
+file while the broker is stopped. Any other key is refused by name. A shorter interval takes effect at once, a longer one after the
+present interval.
 
 """
 
@@ -73,11 +73,11 @@ Pass a client's settings to its constructor, by the names below.
 JAVA_HEAD = """
 ## RocketMQ's other keys
 
-In a `broker.conf` these are read and have no effect; a line of the log says so and why. Given by `--set` they are an error.
+In a `broker.conf` these keys are accepted without effect; a line of the log gives the reason. With `--set` they are an error.
 """
 
 REFUSED_HEAD = """
-These are refused unless they ask for what is so anyway, because ignoring them would break a promise.
+These are refused unless the value is the one that Halfmoon implements, because ignoring them would break a promise.
 
 | key | allowed | why |
 |---|---|---|

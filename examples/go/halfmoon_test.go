@@ -8,14 +8,14 @@ import (
 	"testing"
 )
 
-// Servers says where a name server and a broker are, host:port each.
+// Servers has the addresses of a name server and a broker, host:port each.
 type Servers struct {
 	NameServer string `json:"nameserver"`
 	Broker     string `json:"broker"`
 }
 
 // Halfmoon starts a name server and a broker for a test: on free ports, in a temporary directory. They stop at the test's end, and
-// when this process dies, as their standard input ends then. The command is halfmoon, or what HALFMOON names.
+// when this process dies, because their standard input ends then. The command is halfmoon, or the value of HALFMOON.
 func Halfmoon(t testing.TB) Servers {
 	t.Helper()
 	command := os.Getenv("HALFMOON")

@@ -1,4 +1,4 @@
-"""The shop's settings. What differs from place to place comes from the environment, by variables that begin with ``SHOP_``."""
+"""The shop's settings. Values that depend on the installation come from environment variables that begin with ``SHOP_``."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ DATABASES = {
     "default": {
         "ENGINE": "django.db.backends.sqlite3",
         "NAME": os.environ.get("SHOP_DATABASE", str(HERE / "shop.db")),
-        # one writer at a time, who says so first; readers are not held up
+        # one writer at a time, announced at BEGIN; readers are not blocked
         "OPTIONS": {"timeout": 20, "transaction_mode": "IMMEDIATE", "init_command": "PRAGMA journal_mode=WAL"},
     }
 }

@@ -1,6 +1,6 @@
-"""Makes trouble on purpose, with SHOP_CHAOS=1: the order of a book called CRASH kills the process right after its commit.
+"""Deliberate failure, with SHOP_CHAOS=1: the order of a book called CRASH kills the process right after its commit.
 
-The second phase is never sent then. The event comes all the same, once a broker asks a living process of the shop.
+The second phase is then never sent. The event still arrives, once a broker asks a living process of the shop.
 """
 
 from __future__ import annotations
@@ -18,6 +18,6 @@ from shop.models import Order
 
 @receiver(post_save, sender=Order)
 def die_after_the_commit(instance: Order, **_: Any) -> None:
-    """Kill this process between the commit and the second phase: this function is the first that the commit calls."""
+    """Kill this process between the commit and the second phase: the commit calls this function first."""
     if instance.book == "CRASH":
         transaction.on_commit(lambda: os.kill(os.getpid(), signal.SIGKILL))

@@ -1,4 +1,4 @@
-"""What happens when an order is paid. Run by ``python manage.py halfmoon_consume``."""
+"""Consumers of paid orders. Run by ``python manage.py halfmoon_consume``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shop.models import Mail, Order
 
 @on("S_mail", "TP_ORDER", "EC_PAID", dedup="default")
 def thank(event: Event, context: ConsumerContext) -> None:
-    """Thank for an order. Runs in a transaction that also notes the event: should it come twice, nothing happens twice."""
+    """Send thanks for an order. Runs in a transaction that also records the event, so that a second delivery has no effect."""
     order = Order.objects.get(pk=event.payload["order_id"])
     Mail.objects.create(order=order, event_id=event.id)
     send_mail(f"Your book: {order.book}", f"Thank you for order {order.pk}.", "shop@localhost", [order.email])

@@ -1,4 +1,4 @@
-"""What the shop keeps."""
+"""Models of the shop."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Order(models.Model):
 
 
 class Mail(models.Model):
-    """A mail that was sent for an order."""
+    """A mail sent for an order."""
 
     order = models.ForeignKey(Order, on_delete=models.CASCADE, related_name="mails")
     event_id = models.CharField(max_length=64)

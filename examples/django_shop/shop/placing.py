@@ -13,7 +13,7 @@ class PaymentRefused(Exception):
 
 
 def place(book: str, email: str, card: str) -> Order:
-    """Place an order and have it paid. Raises PaymentRefused; then there is no order, and nobody hears of one."""
+    """Place an order and have it paid. Raises PaymentRefused; then there is no order and no event."""
     with transaction.atomic():
         order = Order.objects.create(book=book, email=email)
         events.publish("TP_ORDER", "EC_PAID", {"order_id": order.pk}, key=f"order-{order.pk}", transactional=True)

@@ -1,4 +1,4 @@
-"""How a shop tests its events: in memory, without a broker."""
+"""Tests of a shop's events: in memory, without a broker."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from shop.placing import place
 
 
 class LostSecondPhaseTests(TransactionTestCase):
-    """Here transactions commit, and a broker that heard nothing of a commit may ask."""
+    """Tests with real commits, after which a broker may ask for an outcome that it did not receive."""
 
     def test_a_lost_second_phase_is_found_out_by_the_check(self) -> None:
-        """The row that the transaction wrote answers for it."""
+        """The row that the transaction wrote answers the check."""
         bus = MemoryBus()
         with override_settings(HALFMOON={"GROUP": "P_shop", "TRANSPORT": bus}):
             bus.lose_second_phase()
@@ -37,18 +37,18 @@ class PlacingTests(TestCase):
         events.start()
 
     def order(self, card: str = "4111") -> int:
-        """Place an order as a program does."""
-        with self.captureOnCommitCallbacks(execute=True):  # a TestCase commits nothing: this is the commit
+        """Place an order through the JSON interface."""
+        with self.captureOnCommitCallbacks(execute=True):  # stands for the commit: a TestCase commits nothing
             said = {"book": "Momo", "email": "ada@localhost", "card": card}
             return self.client.post("/orders/", said, content_type="application/json").status_code
 
     def test_an_order_and_its_event_come_together(self) -> None:
-        """Both are there."""
+        """Order and event both exist."""
         assert self.order() == 201
         assert [one.payload for one in self.bus.events("TP_ORDER", "EC_PAID")] == [{"order_id": Order.objects.get().pk}]
 
     def test_without_a_payment_there_is_neither(self) -> None:
-        """Neither is there."""
+        """Neither order nor event exists."""
         assert self.order(card="declined") == 402
         assert Order.objects.count() == 0
         assert self.bus.events() == []

@@ -15,7 +15,7 @@ from shop.placing import PaymentRefused, place
 
 @require_http_methods(["GET", "POST"])
 def home(request: HttpRequest) -> HttpResponse:
-    """The form, and what was ordered."""
+    """The form, and the list of orders."""
     said = ""
     if request.method == "POST":
         try:
@@ -30,7 +30,7 @@ def home(request: HttpRequest) -> HttpResponse:
 @csrf_exempt
 @require_http_methods(["GET", "POST"])
 def orders(request: HttpRequest) -> HttpResponse:
-    """The same for programs: JSON in, JSON out."""
+    """JSON interface for programs."""
     if request.method == "GET":
         found = Order.objects.order_by("pk").prefetch_related("mails")[:1000]
         return JsonResponse({"orders": [{"id": one.pk, "book": one.book, "mails": len(one.mails.all())} for one in found]})

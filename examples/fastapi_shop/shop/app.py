@@ -20,7 +20,7 @@ from shop.events import NAMESERVER, Placed, events
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """Make the tables, then publish and consume until the application ends."""
+    """Create the tables, then publish and consume until the application ends."""
     async with engine.begin() as connection:
         await connection.run_sync(Base.metadata.create_all)
     listening = Consumers(consumers, nameserver=NAMESERVER, route_refresh_ms=1_000)
@@ -43,19 +43,19 @@ Opened = Annotated[AsyncSession, Depends(opened)]
 
 
 def bound(session: Opened) -> BoundEvents:
-    """Lend a route what publishes in the transaction of its session."""
+    """Lend a route the events bound to the transaction of its session."""
     return events.bound_to(session)
 
 
 class Wish(BaseModel):
-    """What a customer wants."""
+    """A customer's order."""
 
     title: str
     customer: str
 
 
 class Delivery(BaseModel):
-    """Copies that arrived."""
+    """Delivered copies of a title."""
 
     title: str
     stock: int
@@ -77,7 +77,7 @@ async def order(wish: Wish, session: Opened, events: Annotated[BoundEvents, Depe
 
 @app.put("/books")
 async def deliver(delivery: Delivery) -> Delivery:
-    """Put copies on the shelf."""
+    """Add copies to the stock."""
     async with Session.begin() as session:
         await session.merge(Book(title=delivery.title, stock=delivery.stock))
     return delivery
@@ -85,6 +85,6 @@ async def deliver(delivery: Delivery) -> Delivery:
 
 @app.get("/mails")
 async def mails() -> list[dict[str, int | str]]:
-    """Show what was mailed."""
+    """Return the mails written so far."""
     async with Session() as session:
         return [{"order_id": mail.order_id, "text": mail.text} for mail in await session.scalars(select(Mail).order_by(Mail.id))]

@@ -17,7 +17,7 @@ class Base(DeclarativeBase):
 
 
 class Book(Base):
-    """A title, and how many copies are left."""
+    """A title, and the number of copies left."""
 
     __tablename__ = "books"
     title: Mapped[str] = mapped_column(String(100), primary_key=True)
@@ -25,7 +25,7 @@ class Book(Base):
 
 
 class Order(Base):
-    """One copy, sold to somebody."""
+    """The sale of one copy."""
 
     __tablename__ = "orders"
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -34,7 +34,7 @@ class Order(Base):
 
 
 class Mail(Base):
-    """A mail that was written about an order; in earnest, a mail server has it."""
+    """A mail about an order; in production, it goes to a mail server."""
 
     __tablename__ = "mails"
     id: Mapped[int] = mapped_column(primary_key=True)

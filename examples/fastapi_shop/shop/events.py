@@ -1,4 +1,4 @@
-"""What the shop tells others: its events, and the publisher."""
+"""Events of the shop, and their publisher."""
 
 from __future__ import annotations
 

@@ -14,14 +14,14 @@ import org.junit.jupiter.api.extension.ParameterContext;
 import org.junit.jupiter.api.extension.ParameterResolver;
 
 /**
- * A JUnit 5 extension: one name server and one broker for all tests of a run, as a parameter of whatever wants them.
+ * A JUnit 5 extension: one name server and one broker for all tests of a run, injected as a parameter of test methods.
  *
  * <p>They run as {@code halfmoon serve --ephemeral}, on free ports, in a temporary directory. They stop at the end of the run, and
- * when the JVM dies, as their standard input ends then. The command is {@code halfmoon}, or what {@code HALFMOON} names.
+ * when the JVM dies, because their standard input ends then. The command is {@code halfmoon}, or the value of {@code HALFMOON}.
  */
 public final class Halfmoon implements ParameterResolver {
 
-    /** Where the servers are. */
+    /** Addresses of the servers. */
     public record Servers(String nameserver, String broker) {}
 
     @Override
