@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
+from halfmoon.client.core.produce.send import Sender
 from halfmoon.client.lifecycle import Client
 from halfmoon.effects import Op
 from halfmoon.errors import NotRunning
@@ -101,7 +102,14 @@ def blocking(operation: Callable[Concatenate[Any, P], Op[T]]) -> Callable[Concat
 
 
 class BlockingSender(Blocking):
-    """A client whose operations run in the thread that asks, as far as they go there: the user's code among them does."""
+    """A client that sends. Its operations run in the thread that asks, as far as they go there: the user's code among them does."""
+
+    sender: Sender
+    """Sends as operations."""
+
+    def __init__(self, client: Any, loop: BackgroundLoop) -> None:
+        super().__init__(client, loop)
+        self.sender = client.sender
 
     def run(self, operation: Op[T], wait: Wait | None = None) -> T:
         """Run an operation of the client (`halfmoon.effects`) in the calling thread; return its result.

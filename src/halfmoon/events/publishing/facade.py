@@ -149,7 +149,8 @@ class Facade:
         check_code(event.code)
         check_id(event.id)
         self.declared(event.topic)
-        if event.transactional and not self._modes.rules.outbox and not self._checks.can_answer(event.topic, event.code):
+        unanswered = self._checks.provider is None and self._checks.function(event.topic, event.code) is None
+        if unanswered and event.transactional and not self._modes.rules.outbox:
             raise NoChecker(
                 f"{event} is transactional, and no broker's check could be answered: give the publisher the database "
                 f"(session=…), or decorate a function with @check({event.topic!r}, {event.code!r})"

@@ -156,7 +156,7 @@ class Publisher:
         the transaction wrote. A coroutine function runs on an event loop of its own. Raises UsageError for a second one.
         """
         if topic != "*":
-            self._declared(topic)
+            self._facade.declared(topic)
 
         def keep(function: _Check) -> _Check:
             self._checks.add(topic, code, function)
@@ -186,7 +186,7 @@ class Publisher:
             self._open()
         event = self._built(topic, code, payload, fields)
         check_code(event.code)
-        self._declared(check_name("topic", event.topic))
+        self._facade.declared(check_name("topic", event.topic))
         return event
 
     def _built(self, topic: str | object, code: str | None, payload: Any, fields: dict[str, Any]) -> Event:
@@ -237,7 +237,7 @@ class Publisher:
             self._open()
         changes = {"transactional": transactional, "headers": headers, "key": key, "raise_on_failure": raise_on_failure}
         event = self._event(topic, code, payload, {**changes, "deliver_at_ms": due_ms(delay, deliver_at)}, session, at_once)
-        after_s = self._after_s(check_after_s)
+        after_s = self._check_after_s if check_after_s is None else checked_after_s(check_after_s)
         operation = self._facade.publish(event, handle=session, check_after_s=after_s, blocking=True, at_once=at_once)
         return self.transport.run(operation, self.provider.awaiting())
 
@@ -262,7 +262,8 @@ class Publisher:
             await asyncio.to_thread(self._open)
         changes = {"transactional": transactional, "headers": headers, "key": key, "raise_on_failure": raise_on_failure}
         event = self._event(topic, code, payload, {**changes, "deliver_at_ms": due_ms(delay, deliver_at)}, session, at_once)
-        operation = self._facade.publish(event, handle=session, check_after_s=self._after_s(check_after_s), at_once=at_once)
+        after_s = self._check_after_s if check_after_s is None else checked_after_s(check_after_s)
+        operation = self._facade.publish(event, handle=session, check_after_s=after_s, at_once=at_once)
         return await self.transport.run_async(operation)
 
     def publish_many(
@@ -315,7 +316,7 @@ class Publisher:
         made = [self._event(event, None, None, changes, session, at_once) for event in islice(events, EVENTS_MAX + 1)]
         if len(made) > EVENTS_MAX:
             raise UsageError(f"more than {EVENTS_MAX} events in one publish_many: call it several times")
-        after_s = self._after_s(check_after_s)
+        after_s = self._check_after_s if check_after_s is None else checked_after_s(check_after_s)
         return self._facade.publish_many(made, handle=session, check_after_s=after_s, blocking=blocking, at_once=at_once)
 
     def _event(
@@ -336,12 +337,6 @@ class Publisher:
         event.transactional = event.transactional and not at_once
         event.local = False
         return event
-
-    def _after_s(self, check_after_s: int | None) -> int | None:
-        return self._check_after_s if check_after_s is None else checked_after_s(check_after_s)
-
-    def _declared(self, topic: str) -> None:
-        self._facade.declared(topic)
 
     # ------------------------------------------------------------ life
 
