@@ -313,21 +313,16 @@ def test_messages_whose_one_answer_was_lost_are_sent_again_and_seen_once(
     assert bodies(cluster, topic, 4) == [b"0", b"1", b"2", b"before"]
 
 
-@pytest.mark.parametrize("on_a_loop", [False, True])
 def test_a_half_message_whose_answer_was_lost_is_sent_again_and_seen_once(
-    cluster: LocalCluster, network: Network, shaky: ClientTransport, topic: str, asked: Asked, *, on_a_loop: bool
+    cluster: LocalCluster, network: Network, shaky: ClientTransport, topic: str, asked: Asked
 ) -> None:
     shaky.decide(prepare(shaky, topic, b"before"), commit=False)  # the route is known
     message = Message(topic, b"paid", msg_id=shaky.new_id())
     network.lose("answer", SEND, once())
 
-    def attempt(number: int, timeout_ms: int) -> Half | Exception:
-        storing = shaky.prepare([msgspec.structs.replace(message, attempt=number)], timeout_ms, 60)
-        return (asyncio.run(shaky.run_async(storing)) if on_a_loop else shaky.run(storing))[0]
-
     with pytest.raises(HalfmoonError):
-        attempt(1, 500)
-    shaky.decide(attempt(2, 3_000), commit=True)
+        stored(shaky, message, 500, check_after_s=60)
+    shaky.decide(stored(shaky, msgspec.structs.replace(message, attempt=2), check_after_s=60), commit=True)
 
     assert network.lost["answer"] == 1
     assert [one.msg_id for one in received(cluster, topic, 1)] == [message.msg_id]
