@@ -108,15 +108,14 @@ def test_other_requests_are_sent_by_the_loop_and_those_that_follow_by_the_thread
 
 
 def test_the_users_code_runs_in_the_calling_thread_and_coroutines_on_the_loop(both: Both) -> None:
-    async def coroutine() -> int:
-        return threading.get_ident()
+    async def coroutine() -> str:
+        return threading.current_thread().name
 
-    def operation() -> Op[tuple[int, int]]:
+    def operation() -> Op[tuple[int, str]]:
         yield Sleep(1)
         return (yield Run(threading.get_ident)), (yield Run(coroutine))
 
-    here, there = both.driver.run(operation())
-    assert here == threading.get_ident() != there
+    assert both.driver.run(operation()) == (threading.get_ident(), "halfmoon-loop")
 
 
 def test_an_operation_for_the_loop_alone_runs_there_and_the_rest_goes_on_here(both: Both) -> None:
