@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from halfmoon.client.core.produce.transaction import OpenHalf
-from halfmoon.effects import Now, Op, Run, Sleep, Steady
+from halfmoon.effects import Now, Op, Run, Sleep, SteadyTime
 from halfmoon.errors import ConnectionLost, NotRunning
 from halfmoon.events.publishing.transport import Answer, SendCallback, Wait
 from halfmoon.model import LocalTransactionState, Message, SendResult, StoredMessage
@@ -73,7 +73,7 @@ class InMemory:
                 match effect:
                     case Now():
                         value = time.time_ns() // 1_000_000
-                    case Steady():
+                    case SteadyTime():
                         value = time.monotonic_ns() // 1_000_000
                     case Sleep(ms):
                         if blocks:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from halfmoon.effects import Op, Sleep, Steady
+from halfmoon.effects import Op, Sleep, SteadyTime
 from halfmoon.errors import (
     ConnectFailed,
     HalfmoonError,
@@ -58,7 +58,7 @@ class Run:
         while True:
             value: Any = None
             match effect:
-                case Steady():
+                case SteadyTime():
                     value = self.now_ms
                 case Sleep(ms):
                     self.pauses.append(ms)

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from halfmoon.effects import Op, Sleep, Steady
+from halfmoon.effects import Op, Sleep, SteadyTime
 from halfmoon.errors import HalfmoonError, HalfRolledBack, UsageError
 from halfmoon.events.errors import PublishFailed
 from halfmoon.events.event import Event, check_whole
@@ -75,7 +75,7 @@ def attempts(
     ``event.attempts`` goes on from failed publishes of the same event, and is 0 after a success.
     """
     results, errors, waiting = attempted.results, attempted.errors, list(range(len(events)))
-    steady_ms: int = yield Steady()
+    steady_ms: int = yield SteadyTime()
     until_ms = steady_ms + tries.timeout_ms
     for made in count(1):
         attempted.made, last = made, made > tries.tries_max
@@ -96,7 +96,7 @@ def attempts(
         if last or not errors or not all(map(worth_repeating, errors.values())):
             break
         pause_ms = round(min(BACK_OFF_MS * 2 ** min(made - 1, 10), BACK_OFF_MAX_MS) * random.uniform(0.5, 1))
-        steady_ms = (yield Steady()) + pause_ms
+        steady_ms = (yield SteadyTime()) + pause_ms
         if steady_ms >= until_ms:
             break
         waiting = list(errors)
