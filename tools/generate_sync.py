@@ -81,7 +81,6 @@ def _class(node: ast.ClassDef) -> str:
     name = node.name.removeprefix("Async")
     base = "BlockingSender" if any(cls == node.name for cls, _ in HERE) else "Blocking"
     pieces = [f"\n\nclass {name}({base}):\n", _docstring(node, "    "), f"\n    _client: {node.name}\n"]
-    pieces += _properties(node)
     for item in node.body:
         if not isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
@@ -100,10 +99,11 @@ def _twin(node: ast.ClassDef, source: str) -> str:
     if not node.bases:
         return "\n\n" + _blocking(_segment(source, node))
     pieces = [f"\n\nclass {_blocking(node.name)}(Producer):\n", _docstring(node, "    "), f"\n    _client: {node.name}\n"]
-    pieces += _properties(node)
+    pieces += ["\n", *_declared(node).values()]
     for item in node.body:
         if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef) and item.name == "__init__":
             pieces.append(_constructor(item, node.name, "Producer, self"))
+            pieces += [f"        self.{name} = self._client.{name}\n" for name in _declared(node)]
         elif isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef) and not item.name.startswith("_"):
             pieces.append("\n" + _blocking(_segment(source, item)))
     return "".join(pieces)
@@ -134,15 +134,14 @@ _CODE = (
 )
 
 
-def _properties(node: ast.ClassDef) -> list[str]:
-    """Return what the asyncio class declares, and says of it, as properties."""
-    pieces = []
+def _declared(node: ast.ClassDef) -> dict[str, str]:
+    """Return what the asyncio class declares, by name, as it stands there: a type, and the text about it."""
+    found = {}
     for item, after in zip(node.body, node.body[1:], strict=False):
         match item, after:
             case ast.AnnAssign(target=ast.Name(name), value=None), ast.Expr(ast.Constant(str(text))):
-                head = f"\n    @property\n    def {name}(self) -> {ast.unparse(item.annotation)}:\n"
-                pieces.append(f'{head}        """{text}"""\n        return self._client.{name}\n')
-    return pieces
+                found[name] = f'    {ast.unparse(item)}\n    """{text}"""\n'
+    return found
 
 
 _ITERATION = """

@@ -42,13 +42,13 @@ class Forgetful(ClientTransport):
 
     to_forget: set[str]
 
-    def decide(self, prepared: Any, *, commit: bool) -> None:
+    def decide(self, half: Any, *, commit: bool) -> None:
         """Send the decision, unless it is to be lost."""
-        if prepared.message_id in self.to_forget:
-            self.to_forget.discard(prepared.message_id)
-            self.leave(prepared)
+        if half.message_id in self.to_forget:
+            self.to_forget.discard(half.message_id)
+            self.leave(half)
         else:
-            super().decide(prepared, commit=commit)
+            super().decide(half, commit=commit)
 
 
 class Service:

@@ -23,7 +23,6 @@ from halfmoon import (
     NoRoute,
     Producer,
     PullConsumer,
-    PushConsumer,
     SendFailed,
     SendStatus,
     UsageError,
@@ -283,11 +282,11 @@ async def test_a_seek_within_an_iteration_is_the_next_step(names):
 
 
 def test_what_threads_and_tasks_send_together_is_stored_once_each_where_its_result_says(names):
-    topic, at, results = names["topic"], names["nameserver"], []
+    topic, at, results, told = names["topic"], names["nameserver"], [], []
     bodies = [b"%d" % number for number in range(64)]
     with Producer(group="P", nameserver=at, linger_ms=20) as producer:
         producer.send(Message(topic, b"first"))
-        waiting = [producer.send_async(Message(topic, body)) for body in bodies[:32]]
+        waiting = [producer.send_async(Message(topic, body), lambda *outcome: told.append(outcome)) for body in bodies[:32]]
         threads = [threading.Thread(target=lambda b=b: results.append((b, producer.send(Message(topic, b))))) for b in bodies[32:]]
         for thread in threads:
             thread.start()
@@ -302,37 +301,12 @@ def test_what_threads_and_tasks_send_together_is_stored_once_each_where_its_resu
                 assert got.setdefault(message.body, message) is message, "stored twice"
 
     assert len(results) == 64
+    assert sorted(result.msg_id for result, error in told if error is None) == sorted(one.msg_id for _, one in results[-32:])
     for body, result in results:
         stored = got[body]
         assert (stored.queue, stored.queue_offset) == (result.queue, result.queue_offset)
         assert (stored.msg_id, stored.offset_msg_id) == (result.msg_id, result.offset_msg_id)
     assert len({(result.queue, result.queue_offset) for _, result in results}) == 64
-
-
-def test_the_blocking_clients_do_the_same(names):
-    topic, at, got, told = names["topic"], names["nameserver"], [], []
-    consumer = PushConsumer(group=names["group"], nameserver=at, consume_from=FIRST)
-    consumer.subscribe(topic, "A")
-
-    @consumer.on_message
-    def handle(messages):
-        got.extend((message.body, threading.current_thread().name) for message in messages)
-
-    with Producer(group="P", nameserver=at) as producer, consumer:
-        assert producer.send(Message(topic, b"1", tag="A")).status is SendStatus.SEND_OK
-        future = producer.send_async(Message(topic, b"2", tag="A"), lambda result, error: told.append(result))
-        assert future.result(60).msg_id
-        until(lambda: len(got) == 2)
-    with PullConsumer(group=names["group"] + "p", nameserver=at, consume_from=FIRST) as puller:
-        puller.subscribe(topic)
-        found = [message.body for message in islice(puller, 2)]
-        puller.commit()
-
-    assert {body for body, _ in got} == set(found) == {b"1", b"2"}
-    assert all(thread.startswith("halfmoon-run") for _, thread in got)
-    assert len(told) == 1
-    with Admin(nameserver=at) as admin:
-        assert admin.lag(names["group"]) == 0
 
 
 @pytest.mark.mission("002-33")

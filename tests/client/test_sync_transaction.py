@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 
 import pytest
@@ -69,18 +68,6 @@ def test_a_producer_that_is_closed_meanwhile_still_gives_the_result():
 
     assert producer.send_in_transaction(ORDER, executor=execute).local_state is COMMIT
     assert told(script) == [8]
-
-
-def test_a_coroutine_function_is_no_trouble_for_the_blocking_call():
-    script = Scripted()
-
-    async def execute(message, arg):
-        await asyncio.sleep(0)
-        return COMMIT
-
-    result = blocking(script).send_in_transaction(ORDER, executor=execute)
-
-    assert result.local_state is COMMIT
 
 
 # ---------------------------------------------------------------- made, and told apart

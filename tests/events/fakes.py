@@ -10,12 +10,14 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from halfmoon.effects import Op
 from halfmoon.errors import RequestTimeout
 from halfmoon.events.databases.database import Values
 from halfmoon.events.dbapi import DbapiProvider, ProxyConnection
-from halfmoon.events.publishing.transport import Answer, Prepared, SendCallback
+from halfmoon.events.publishing.transport import Answer, SendCallback
 from halfmoon.events.transaction import LocalTransaction
 from halfmoon.model import Message, MessageQueue, SendResult, SendStatus, StoredMessage
+from halfmoon.testing.transport import InMemory, T
 
 
 class Call(NamedTuple):
@@ -28,7 +30,14 @@ class Call(NamedTuple):
     check_after_s: int | None = None
 
 
-class FakeTransport:
+class Prepared(NamedTuple):
+    """A half message that was stored."""
+
+    message_id: str
+    result: SendResult
+
+
+class FakeTransport(InMemory):
     """Records. ``script`` holds what the next attempts raise, None for success; after it everything succeeds."""
 
     def __init__(self, *script: Exception | None) -> None:
@@ -40,6 +49,8 @@ class FakeTransport:
         self.life: list[str] = []
         self.answer: Answer | None = None
         self.before: Any = lambda call: None
+        self.awaited = 0
+        """Operations that were driven on an event loop."""
         self._ids = count(1)
 
     def start(self, answer: Answer) -> None:
@@ -56,47 +67,40 @@ class FakeTransport:
     def new_id(self) -> str:
         return f"{next(self._ids):032X}"
 
-    def send(self, message: Message, *, attempt: int, timeout_ms: int) -> SendResult:
-        return self._done(Call("send", message, attempt, timeout_ms))
+    async def run_async(self, operation: Op[T]) -> T:
+        self.awaited += 1
+        return await super().run_async(operation)
 
-    async def send_async(self, message: Message, *, attempt: int, timeout_ms: int) -> SendResult:
-        return self._done(Call("send_async", message, attempt, timeout_ms))
+    def send(self, messages: Sequence[Message], timeout_ms: int) -> Op[Sequence[SendResult | Exception]]:
+        yield from ()
+        return [self._outcome(Call("send", message, message.attempt, timeout_ms)) for message in messages]
 
-    def prepare(self, message: Message, *, attempt: int, timeout_ms: int, check_after_s: int | None) -> Prepared:
-        return self._prepared(self._done(Call("prepare", message, attempt, timeout_ms, check_after_s)))
-
-    async def prepare_async(self, message: Message, *, attempt: int, timeout_ms: int, check_after_s: int | None) -> Prepared:
-        return self._prepared(self._done(Call("prepare_async", message, attempt, timeout_ms, check_after_s)))
-
-    def prepare_many(
-        self, messages: Sequence[Message], *, timeout_ms: int, check_after_s: int | None
-    ) -> list[Prepared | Exception]:
+    def prepare(
+        self, messages: Sequence[Message], timeout_ms: int, check_after_s: int | None = None
+    ) -> Op[Sequence[Prepared | Exception]]:
+        yield from ()
         calls = [Call("prepare", message, message.attempt, timeout_ms, check_after_s) for message in messages]
-        return [self._outcome(lambda call=call: self._prepared(self._done(call))) for call in calls]
+        outcomes = [self._outcome(call) for call in calls]
+        return [one if isinstance(one, Exception) else Prepared(one.msg_id, one) for one in outcomes]
 
-    def send_many(self, messages: Sequence[Message], *, timeout_ms: int) -> list[SendResult | Exception]:
-        calls = [Call("send", message, message.attempt, timeout_ms) for message in messages]
-        return [self._outcome(lambda call=call: self._done(call)) for call in calls]
-
-    def _outcome(self, call: Callable[[], Any]) -> Any:
+    def _outcome(self, call: Call) -> SendResult | Exception:
         try:
-            return call()
+            return self._done(call)
         except Exception as exc:
             return exc
 
     def post(self, message: Message, callback: SendCallback, *, timeout_ms: int) -> None:
-        try:
-            result = self._done(Call("post", message, message.attempt, timeout_ms))
-        except Exception as exc:
-            callback(None, exc)
+        outcome = self._outcome(Call("post", message, message.attempt, timeout_ms))
+        if isinstance(outcome, Exception):
+            callback(None, outcome)
         else:
-            callback(result, None)
+            callback(outcome, None)
 
-    def decide(self, prepared: Prepared, *, commit: bool) -> None:
-        self.decided.append((prepared.message_id, commit))
+    def decide(self, half: Prepared, *, commit: bool) -> None:
+        self.decided.append((half.message_id, commit))
 
-    def leave(self, prepared: Prepared) -> None:
-        self.gone.append(prepared.message_id)
+    def leave(self, half: Prepared) -> None:
+        self.gone.append(half.message_id)
 
     # ------------------------------------------------------------ what tests ask
 
@@ -130,9 +134,6 @@ class FakeTransport:
         assert call.message.msg_id is not None
         queue = MessageQueue(call.message.topic, "broker-a", 0)
         return SendResult(SendStatus.SEND_OK, call.message.msg_id, "0" * 32, queue, len(self.calls))
-
-    def _prepared(self, result: SendResult) -> Prepared:
-        return Prepared(result.msg_id, result, ("server data", result.queue_offset))
 
 
 def lost() -> RequestTimeout:

@@ -10,15 +10,16 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from halfmoon.client.core.produce.transaction import OpenHalf
 from halfmoon.errors import ConnectFailed, RequestTimeout, SystemBusy, UsageError
 from halfmoon.events import Consumers, Event, Publisher, local_transaction
 from halfmoon.events.consuming.on import Handler
 from halfmoon.events.encoding.codec import Codecs
 from halfmoon.events.encoding.envelope import message_of
-from halfmoon.events.publishing.transport import Prepared
 from halfmoon.events.testing import MemoryBus, MemoryTransport
-from halfmoon.model import LocalTransactionState, Message, StoredMessage
+from halfmoon.model import LocalTransactionState, Message, SendResult, StoredMessage
 
 COMMIT, UNKNOWN = LocalTransactionState.COMMIT, LocalTransactionState.UNKNOWN
 
@@ -34,8 +35,18 @@ def member(bus: MemoryBus, answer: Callable[[StoredMessage], LocalTransactionSta
     return found
 
 
-def half(transport: MemoryTransport, number: int = 1, attempt: int = 1) -> Prepared:
-    return transport.prepare(message(number), attempt=attempt, timeout_ms=1, check_after_s=None)
+def send(transport: MemoryTransport, sent: Message) -> SendResult:
+    (result,) = transport.run(transport.send([sent], 1))
+    if isinstance(result, Exception):
+        raise result
+    return result
+
+
+def half(transport: MemoryTransport, number: int = 1, attempt: int = 1, check_after_s: int | None = None) -> OpenHalf:
+    (prepared,) = transport.run(transport.prepare([replace(message(number), attempt=attempt)], 1, check_after_s))
+    if isinstance(prepared, Exception):
+        raise prepared
+    return prepared
 
 
 class Reader:
@@ -64,7 +75,7 @@ def ids(records: tuple[object, ...]) -> list[str]:
 def test_a_plain_message_is_seen_by_each_group_once():
     bus = MemoryBus()
     mail, stock = Reader(bus), Reader(bus, "S_stock")
-    result = member(bus).send(message(), attempt=1, timeout_ms=1)
+    result = send(member(bus), message())
 
     assert bus.deliver() == 2
     assert bus.deliver() == 0
@@ -81,7 +92,7 @@ def test_a_group_gets_each_message_of_the_codes_it_asks_for_once():
     transport = member(bus)
     one, two = Reader(bus, codes="EC_PAID || EC_SENT"), Reader(bus, codes="EC_PAID || EC_SENT")
     for number, code in enumerate(["EC_PAID", "EC_NEW", "EC_SENT", "EC_PAID", "EC_PAID"], 1):
-        transport.send(message(number, code=code), attempt=1, timeout_ms=1)
+        send(transport, message(number, code=code))
 
     bus.deliver()
 
@@ -95,12 +106,12 @@ def test_a_send_whose_answer_or_request_is_lost(stored: bool, left: int):
     bus.fail_next("send", stored=stored)
 
     with pytest.raises(RequestTimeout):
-        transport.send(message(), attempt=1, timeout_ms=1)
+        send(transport, message())
 
     assert len(bus.committed) == left
-    transport.send(message(), attempt=2, timeout_ms=1)
+    send(transport, replace(message(), attempt=2))
     assert len(bus.committed) == 1, "the repeat was merged with the first, or was the first"
-    transport.send(message(), attempt=1, timeout_ms=1)
+    send(transport, message())
     assert len(bus.committed) == 2, "a repeat that does not say so is another message"
 
 
@@ -112,14 +123,14 @@ def test_faults_come_in_the_order_in_which_they_were_wished_and_heal_ends_them()
     seen = []
     for number in range(3):
         with pytest.raises((SystemBusy, RequestTimeout)) as caught:
-            transport.send(message(number), attempt=1, timeout_ms=1)
+            send(transport, message(number))
         seen.append(type(caught.value))
         if number == 1:
             bus.heal()
             break
 
     assert seen == [SystemBusy, RequestTimeout]
-    transport.send(message(9), attempt=1, timeout_ms=1)
+    send(transport, message(9))
     assert ids(bus.committed) == ["9"]
 
 
@@ -128,7 +139,7 @@ def test_a_bus_that_is_down_takes_checks_and_gives_nothing():
     reader, transport = Reader(bus), member(bus, lambda stored: COMMIT)
     prepared = half(transport)
     transport.leave(prepared)
-    transport.send(message(2), attempt=1, timeout_ms=1)
+    send(transport, message(2))
     bus.go_down()
 
     with pytest.raises(ConnectFailed):
@@ -209,7 +220,7 @@ def test_no_check_comes_before_a_messages_own_age():
     bus = MemoryBus()
     transport = member(bus, lambda stored: COMMIT)
     for number, after in ((1, None), (2, 60)):
-        transport.leave(transport.prepare(message(number), attempt=1, timeout_ms=1, check_after_s=after))
+        transport.leave(half(transport, number, check_after_s=after))
 
     bus.advance(5.9)
     assert bus.checks_sent == 0
@@ -305,7 +316,7 @@ def test_what_is_not_consumed_comes_again_with_its_reason_at_the_brokers_times()
     bus = MemoryBus()
     reader = Reader(bus)
     reader.answers = [(False, "no stock"), RuntimeError("boom"), (True, "")]
-    member(bus).send(message(), attempt=1, timeout_ms=1)
+    send(member(bus), message())
     start = bus.now_ms
 
     bus.deliver()
@@ -324,7 +335,7 @@ def test_after_sixteen_further_attempts_it_is_a_dead_letter():
     bus = MemoryBus()
     reader = Reader(bus)
     reader.answers = [(False, f"no {n}") for n in range(1, 30)]
-    member(bus).send(message(), attempt=1, timeout_ms=1)
+    send(member(bus), message())
 
     bus.advance(24 * 3600)
 
@@ -336,7 +347,7 @@ def test_what_comes_again_waits_until_somebody_is_there():
     bus = MemoryBus()
     reader = Reader(bus)
     reader.answers = [(False, "")]
-    member(bus).send(message(), attempt=1, timeout_ms=1)
+    send(member(bus), message())
     bus.deliver()
     reader.leave()
 
@@ -354,11 +365,11 @@ def test_a_consumer_may_publish_and_sees_it_in_the_same_delivery():
     def chain(stored: StoredMessage, attempt: int) -> tuple[bool, str]:
         number = int(stored.msg_id, 16)
         if number < 5:
-            transport.send(message(number + 1), attempt=1, timeout_ms=1)
+            send(transport, message(number + 1))
         return True, ""
 
     bus.subscribe("S_chain", {"TP_ORDER": ["*"]}, chain)
-    transport.send(message(1), attempt=1, timeout_ms=1)
+    send(transport, message(1))
 
     assert bus.deliver() == 5
 
@@ -367,11 +378,11 @@ def test_clear_forgets_messages_and_keeps_who_takes_part():
     bus = MemoryBus()
     reader, transport = Reader(bus), member(bus)
     half(transport)
-    transport.send(message(2), attempt=1, timeout_ms=1)
+    send(transport, message(2))
     bus.deliver()
 
     bus.clear()
-    transport.send(message(3), attempt=1, timeout_ms=1)
+    send(transport, message(3))
     bus.deliver()
 
     assert (bus.pending, ids(bus.committed)) == ((), ["3"])
@@ -399,10 +410,10 @@ def test_a_bus_has_room_for_so_many_messages(monkeypatch: pytest.MonkeyPatch):
     bus = MemoryBus()
     transport = member(bus)
     for number in (1, 2):
-        transport.send(message(number), attempt=1, timeout_ms=1)
+        send(transport, message(number))
 
     with pytest.raises(SystemBusy, match="clear"):
-        transport.send(message(3), attempt=1, timeout_ms=1)
+        send(transport, message(3))
 
 
 @pytest.mark.mission("002-16")
@@ -410,9 +421,9 @@ def test_what_was_published_while_nobody_was_online_is_skipped_in_a_topic_that_s
     bus = MemoryBus()
     transport, got = member(bus), []
     for numbers in ((1, 2), (3, 4)):
-        transport.send(message(numbers[0]), attempt=1, timeout_ms=1)
+        send(transport, message(numbers[0]))
         reader = Reader(bus, from_end=["TP_ORDER"])
-        transport.send(message(numbers[1]), attempt=1, timeout_ms=1)
+        send(transport, message(numbers[1]))
         bus.deliver()
         reader.leave()
         got += [one[0] for one in reader.got]
@@ -427,7 +438,7 @@ def test_a_consumer_that_left_is_given_nothing_more_and_its_messages_are_the_nex
     bus = MemoryBus()
     transport, first = member(bus), Reader(bus)
     for number in (1, 2, 3):
-        transport.send(message(number), attempt=1, timeout_ms=1)
+        send(transport, message(number))
         assert len(bus.committed) == number  # time passes: the consumer pulls
     first.leave()
     second = Reader(bus)
@@ -478,7 +489,7 @@ def test_nothing_expires_and_nobody_joins_while_the_bus_is_down():
     bus = MemoryBus(checks_max=2)
     transport = member(bus, lambda stored: COMMIT)
     transport.leave(half(transport))
-    transport.send(message(2), attempt=1, timeout_ms=1)
+    send(transport, message(2))
     bus.go_down()
     reader = Reader(bus)
     bus.advance(3_600)
@@ -493,10 +504,10 @@ def test_redelivery_is_seen_behind_any_number_of_delayed_messages():
     bus = MemoryBus()
     transport, reader = member(bus), Reader(bus)
     reader.answers = [(False, "not yet")]
-    transport.send(message(1), attempt=1, timeout_ms=1)
+    send(transport, message(1))
     bus.deliver()
     for number in range(2, 1_010):
-        transport.send(delayed(number), attempt=1, timeout_ms=1)
+        send(transport, delayed(number))
 
     assert [waiting.reason for waiting in bus.waiting] == ["not yet"]
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
+from halfmoon.effects import Op, run, sleep, steady
 from halfmoon.errors import ConnectionLost, RequestTimeout
-from halfmoon.events.testing import MemoryBus
+from halfmoon.events.testing import MemoryBus, MemoryTransport
 from halfmoon.model import LocalTransactionState
 from tests.testing.test_bus import half, ids, member, message
 
@@ -27,14 +30,31 @@ def test_post_tells_how_it_went():
     assert ids(bus.committed) == ["2"]
 
 
-async def test_the_asyncio_face_does_the_same():
-    bus = MemoryBus()
-    transport = member(bus)
-    await transport.send_async(message(1), attempt=1, timeout_ms=1)
-    prepared = await transport.prepare_async(message(2), attempt=1, timeout_ms=1, check_after_s=None)
-    transport.decide(prepared, commit=True)
+@pytest.mark.parametrize("on_a_loop", [False, True])
+def test_it_drives_operations_whose_functions_are_called_and_on_a_loop_awaited(on_a_loop: bool) -> None:
+    transport = MemoryTransport(MemoryBus(), "P_shop")
 
-    assert ids(bus.committed) == ["1", "2"]
+    async def later(value: int) -> int:
+        await asyncio.sleep(0)
+        return value + 1
+
+    def fails() -> None:
+        raise ZeroDivisionError
+
+    def operation() -> Op[tuple[int, bool, str]]:
+        begin = yield from steady()
+        yield from sleep(20)
+        value = yield from run(later if on_a_loop else int, 1)
+        try:
+            yield from run(fails)
+        except ZeroDivisionError:
+            return value, (yield from steady()) - begin >= 19, "thrown in"
+        raise AssertionError
+
+    found = asyncio.run(transport.run_async(operation())) if on_a_loop else transport.run(operation())
+    assert found == (1 + on_a_loop, True, "thrown in")
+    with pytest.raises(ZeroDivisionError):
+        transport.run(run(fails))
 
 
 def test_a_killed_publisher_says_nothing_and_another_of_its_group_answers():

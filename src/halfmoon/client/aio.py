@@ -25,6 +25,7 @@ from halfmoon.client.core.produce.linger import LingeringSender
 from halfmoon.client.core.produce.requests import Requests
 from halfmoon.client.core.produce.selector import Selector, select_by_hash
 from halfmoon.client.core.produce.send import FirstAttempt, Sender
+from halfmoon.client.core.produce.send_result import send_result
 from halfmoon.client.core.produce.tracing import Tracer
 from halfmoon.client.core.produce.transaction_check import answer_not_mine
 from halfmoon.client.files import OffsetsOnDisk
@@ -203,7 +204,7 @@ class AsyncProducer(Client[ProducerSettings]):
         error = None
         if reply is not None:
             try:
-                return self.sender.result(await reply, first.outgoing, first.queue, first.address)
+                return send_result(await reply, first.outgoing, first.queue, first.address, self.settings.namespace)
             except (NetworkError, BrokerError) as exc:
                 error = exc
         return await self.run(self.sender.continue_send(first, error, asynchronous=asynchronous))

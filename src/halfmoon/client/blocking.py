@@ -9,11 +9,12 @@ from concurrent.futures import Future
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
+from halfmoon.client.core.produce.send import Sender
 from halfmoon.client.lifecycle import Client
 from halfmoon.effects import Op
 from halfmoon.errors import NotRunning
 from halfmoon.runtime.connections.blocking_connections import BlockingConnections
-from halfmoon.runtime.drivers.blocking_driver import BlockingDriver
+from halfmoon.runtime.drivers.blocking_driver import BlockingDriver, Wait
 from halfmoon.runtime.drivers.threads import BackgroundLoop
 
 P = ParamSpec("P")
@@ -101,17 +102,31 @@ def blocking(operation: Callable[Concatenate[Any, P], Op[T]]) -> Callable[Concat
 
 
 class BlockingSender(Blocking):
-    """A client whose operations run in the thread that asks, as far as they go there: the user's code among them does."""
+    """A client that sends. Its operations run in the thread that asks, as far as they go there: the user's code among them does."""
 
-    def run(self, operation: Op[T]) -> T:
+    sender: Sender
+    """Sends as operations."""
+
+    def __init__(self, client: Any, loop: BackgroundLoop) -> None:
+        super().__init__(client, loop)
+        self.sender = client.sender
+
+    def run(self, operation: Op[T], wait: Wait | None = None) -> T:
         """Run an operation of the client (`halfmoon.effects`) in the calling thread; return its result.
 
-        Whatever needs an event loop runs on that of blocking clients. Raises NotRunning, UsageError in a coroutine of that loop and
-        in a forked child, and what the operation raises.
+        Whatever needs an event loop runs on that of blocking clients. ``wait`` waits for an awaitable where the calling thread runs
+        a loop of its own, as in a greenlet. Raises NotRunning, UsageError in a coroutine of the clients' loop and in a forked
+        child, and what the operation raises.
         """
         self._client.running()
         assert self._driver is not None
-        return self._driver.run(operation)
+        return self._driver.run(operation, wait)
+
+    async def run_async(self, operation: Op[T]) -> T:
+        """Run an operation as `run` on any event loop, which it does not block: the user's code is called, and awaited, there."""
+        self._client.running()
+        assert self._driver is not None
+        return await self._driver.run_async(operation)
 
     def conclude(self, operation: Op[T]) -> T:
         """Run an operation as `run`, also when the client is closed meanwhile: what it asks for fails then."""

@@ -13,7 +13,6 @@ from halfmoon.allocation import Strategy
 from halfmoon.client.aio import AsyncProducer, AsyncPullConsumer, AsyncPushConsumer, Callback, handed_next
 from halfmoon.client.blocking import Blocking, BlockingSender
 from halfmoon.client.core.produce.selector import Selector
-from halfmoon.client.core.produce.send import Sender
 from halfmoon.client.settings import ProducerSettings, PullSettings, PushSettings
 from halfmoon.model import Message, MessageQueue, SendResult, StoredMessage
 from halfmoon.runtime.drivers.threads import background
@@ -35,11 +34,6 @@ class Producer(BlockingSender):
     """
 
     _client: AsyncProducer
-
-    @property
-    def sender(self) -> Sender:
-        """Sends as operations."""
-        return self._client.sender
 
     def __init__(self, settings: ProducerSettings | None = None, **values: Any) -> None:
         loop = background()

@@ -47,10 +47,8 @@ class TransactionProducer(Producer):
 
     _client: AsyncTransactionProducer
 
-    @property
-    def transactions(self) -> Transactions:
-        """Both phases as operations."""
-        return self._client.transactions
+    transactions: Transactions
+    """Both phases as operations."""
 
     def __init__(
         self,
@@ -64,6 +62,7 @@ class TransactionProducer(Producer):
         super(Producer, self).__init__(
             loop.plain(AsyncTransactionProducer, settings, listener=listener, check=check, **values), loop
         )
+        self.transactions = self._client.transactions
 
     def new_id(self) -> str:
         """Return a new id for a message (`Message.msg_id`), as sending makes them. May be called from any thread."""

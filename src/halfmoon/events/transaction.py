@@ -136,7 +136,7 @@ class LocalTransaction:
         if known and stays:
             self.savepoint(name)
         self._count -= len(inner)
-        _complete(inner, Status.ROLLED_BACK)
+        _tell(inner, lambda one: one.after_completion(Status.ROLLED_BACK))
 
     def knows(self, name: object) -> bool:
         """Return whether a savepoint of a name is open."""
@@ -168,48 +168,38 @@ class LocalTransaction:
         if not self.active:
             return
         self.active = False
-        synchronizations = sorted(self._all(), key=lambda synchronization: synchronization.rank)
+        synchronizations = self._all()
         self._scopes, self._names, self._count = [[]], [], 0
-        _complete(synchronizations, status)
+        hooks = [lambda one: one.after_commit()] if status is Status.COMMITTED else []
+        _tell(synchronizations, *hooks, lambda one: one.after_completion(status))
 
     def suspend(self) -> None:
         """Put it aside: it is not found in its context until it is resumed."""
         self.suspended = True
-        _go_on(_tell(self._all(), lambda transaction: transaction.suspend()))
+        _tell(self._all(), lambda one: one.suspend())
 
     def resume(self) -> None:
         """Go on with it."""
         self.suspended = False
-        _go_on(_tell(self._all(), lambda synchronization: synchronization.resume()))
+        _tell(self._all(), lambda one: one.resume())
 
     def _all(self) -> list[Synchronization]:
         return [synchronization for scope in self._scopes for synchronization in scope]
 
 
-def _complete(synchronizations: list[Synchronization], status: Status) -> None:
+def _tell(synchronizations: list[Synchronization], *hooks: Callable[[Synchronization], None]) -> None:
+    """Call hooks of synchronizations, by their ranks, whatever others raise; then raise the first interrupt that came."""
     interrupts: list[BaseException] = []
     for rank in sorted({synchronization.rank for synchronization in synchronizations}):
         of_rank = [synchronization for synchronization in synchronizations if synchronization.rank == rank]
-        if status is Status.COMMITTED:
-            interrupts += _tell(of_rank, lambda synchronization: synchronization.after_commit())
-        interrupts += _tell(of_rank, lambda synchronization: synchronization.after_completion(status))
-    _go_on(interrupts)
-
-
-def _tell(synchronizations: list[Synchronization], hook: Callable[[Synchronization], None]) -> list[BaseException]:
-    """Call a hook of each, whatever the others raise. Returns the interrupts that came meanwhile."""
-    interrupts: list[BaseException] = []
-    for synchronization in synchronizations:
-        try:
-            hook(synchronization)
-        except Exception:
-            log.exception("a synchronization failed, the others still run: synchronization=%r", synchronization)
-        except BaseException as exc:
-            interrupts.append(exc)
-    return interrupts
-
-
-def _go_on(interrupts: list[BaseException]) -> None:
+        for hook in hooks:
+            for synchronization in of_rank:
+                try:
+                    hook(synchronization)
+                except Exception:
+                    log.exception("a synchronization failed, the others still run: synchronization=%r", synchronization)
+                except BaseException as exc:
+                    interrupts.append(exc)
     if interrupts:
         raise interrupts[0]
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
-import msgspec
-
+from halfmoon.client.core.produce.transaction import OpenHalf
+from halfmoon.effects import Now, Op, Run, Sleep, SteadyTime
 from halfmoon.errors import ConnectionLost, NotRunning
-from halfmoon.events.publishing.transport import Answer, Prepared, SendCallback
+from halfmoon.events.publishing.transport import Answer, SendCallback, Wait
 from halfmoon.model import LocalTransactionState, Message, SendResult, StoredMessage
 from halfmoon.testing.world import WorldTransactionProducer
 
@@ -41,7 +45,51 @@ class Store(Protocol):
         """Return whether a decision arrives."""
 
 
-class MemoryTransport:
+class InMemory:
+    """Base of transports without a network: drives publishes in real time. Only pauses between attempts wait."""
+
+    def run(self, operation: Op[T], wait: Wait | None = None) -> T:
+        """Drive an operation in this thread."""
+        try:
+            self._driven(operation, blocks=True).send(None)  # it awaits nothing
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
+        raise AssertionError("a blocking operation awaits something")
+
+    async def run_async(self, operation: Op[T]) -> T:
+        """Drive an operation on the running event loop."""
+        return await self._driven(operation, blocks=False)
+
+    async def _driven(self, operation: Op[T], *, blocks: bool) -> T:
+        value: Any = None
+        error: BaseException | None = None
+        while True:
+            try:
+                effect = operation.send(value) if error is None else operation.throw(error)
+            except StopIteration as stop:
+                return stop.value  # type: ignore[no-any-return]
+            error = None
+            try:
+                match effect:
+                    case Now():
+                        value = time.time_ns() // 1_000_000
+                    case SteadyTime():
+                        value = time.monotonic_ns() // 1_000_000
+                    case Sleep(ms):
+                        if blocks:
+                            time.sleep(ms / 1000)
+                        else:
+                            await asyncio.sleep(ms / 1000)
+                    case Run(function, arguments):
+                        value = function(*arguments)
+                        value = await value if inspect.isawaitable(value) else value
+                    case _:
+                        raise AssertionError(f"a transport in memory is asked for {effect!r}")
+            except BaseException as exc:
+                error = exc
+
+
+class MemoryTransport(InMemory):
     """A `Transport` on a bus; made by `MemoryBus.transport`. Nothing waits, so the time-outs are never reached."""
 
     def __init__(self, bus: Store, group: str) -> None:
@@ -102,65 +150,41 @@ class MemoryTransport:
         """Return a new message id. Raises NotRunning unless it was started and is not closed."""
         return self._open().client.ids.next(self._bus.now_ms)
 
-    def send(self, message: Message, *, attempt: int, timeout_ms: int) -> SendResult:
-        """Send a message that consumers see at the bus's next `deliver`."""
-        producer, message = self._open(), msgspec.structs.replace(message, attempt=attempt)
-        return self._bus.store(self, message, "send", lambda: producer.send(message))
+    def send(self, messages: Sequence[Message], timeout_ms: int) -> Op[Sequence[SendResult | Exception]]:
+        """Send messages that consumers see at the bus's next `deliver`."""
+        yield from ()
+        return [self._stored("send", message) for message in messages]
 
-    async def send_async(self, message: Message, *, attempt: int, timeout_ms: int) -> SendResult:
-        """As `send`."""
-        return self.send(message, attempt=attempt, timeout_ms=timeout_ms)
-
-    def prepare(self, message: Message, *, attempt: int, timeout_ms: int, check_after_s: int | None) -> Prepared:
-        """Store a half message."""
-        producer, message = self._open(), msgspec.structs.replace(message, attempt=attempt)
-
-        def stored() -> Prepared:
-            half = producer.prepare(message, check_after_s=check_after_s)
-            return Prepared(half.result.msg_id, half.result, half)
-
-        return self._bus.store(self, message, "prepare", stored)
-
-    async def prepare_async(self, message: Message, *, attempt: int, timeout_ms: int, check_after_s: int | None) -> Prepared:
-        """As `prepare`."""
-        return self.prepare(message, attempt=attempt, timeout_ms=timeout_ms, check_after_s=check_after_s)
-
-    def prepare_many(
-        self, messages: Sequence[Message], *, timeout_ms: int, check_after_s: int | None
-    ) -> list[Prepared | Exception]:
+    def prepare(
+        self, messages: Sequence[Message], timeout_ms: int, check_after_s: int | None = None
+    ) -> Op[Sequence[OpenHalf | Exception]]:
         """Store half messages."""
-        return [
-            _outcome(self.prepare, each, attempt=each.attempt, timeout_ms=timeout_ms, check_after_s=check_after_s)
-            for each in messages
-        ]
+        yield from ()
+        return [self._stored("prepare", message, check_after_s=check_after_s) for message in messages]
 
-    def send_many(self, messages: Sequence[Message], *, timeout_ms: int) -> list[SendResult | Exception]:
-        """Send messages."""
-        return [_outcome(self.send, each, attempt=each.attempt, timeout_ms=timeout_ms) for each in messages]
+    def _stored(self, phase: str, message: Message, **limits: Any) -> Any:
+        """Return what storing a message gives, or its error."""
+        try:
+            return self._bus.store(self, message, phase, partial(getattr(self._open(), phase), message, **limits))
+        except Exception as exc:
+            return exc
 
     def post(self, message: Message, callback: SendCallback, *, timeout_ms: int) -> None:
         """Send a message and tell how it went, before this returns."""
-        (outcome,) = self.send_many([message], timeout_ms=timeout_ms)
+        outcome = self._stored("send", message)
         if isinstance(outcome, Exception):
             callback(None, outcome)
         else:
             callback(outcome, None)
 
-    def decide(self, prepared: Prepared, *, commit: bool) -> None:
+    def decide(self, half: OpenHalf, *, commit: bool) -> None:
         """Decide on a half message; of a dead publisher nothing arrives."""
         if self._producer is None or self.dead or self._closed or not self._bus.arrives():
-            self.leave(prepared)
+            self.leave(half)
         else:
-            self._producer.decide(prepared.server_data, commit=commit)
+            self._producer.decide(half, commit=commit)
 
-    def leave(self, prepared: Prepared) -> None:
+    def leave(self, half: OpenHalf) -> None:
         """Leave a half message to checks."""
         if self._producer is not None:
-            self._producer.leave(prepared.server_data)
-
-
-def _outcome(call: Callable[..., T], message: Message, **options: Any) -> T | Exception:
-    try:
-        return call(message, **options)
-    except Exception as exc:
-        return exc
+            self._producer.leave(half)

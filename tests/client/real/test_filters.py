@@ -1,13 +1,10 @@
-"""Filters from our consumers' side, through a real broker: tags and SQL92, push and pull, both faces, exact and refused."""
+"""Filters from our consumers' side, through a real broker: tags and SQL92, push and pull, exact and refused."""
 
 from __future__ import annotations
-
-import asyncio
 
 import pytest
 
 from halfmoon.client.admin import Admin
-from halfmoon.client.aio import AsyncPullConsumer, AsyncPushConsumer
 from halfmoon.client.sync import Producer, PullConsumer, PushConsumer
 from halfmoon.errors import SubscriptionParseFailed, UsageError
 from halfmoon.model import ConsumeFrom, Message, MessageQueue, subscription
@@ -98,27 +95,6 @@ def test_of_thousands_with_tags_of_one_hash_only_the_exact_ones_are_delivered(na
         consumer.subscribe(topic, "BB || Cc")
         assert polled(consumer, 1_000) == list(range(3, 10_000, 10))
         assert consumer.poll(100) == []
-
-
-def test_the_asynchronous_consumers_take_expressions_too(nameserver, orders):
-    async def story():
-        seen, enough = [], asyncio.Event()
-        push = AsyncPushConsumer(group=f"C_{orders}", nameserver=nameserver, consume_from=FIRST)
-        push.subscribe(orders, sql=SQL)
-
-        @push.on_message
-        async def handle(messages):
-            seen.extend(int(message.body) for message in messages)
-            if len(seen) == 7:
-                enough.set()
-
-        async with push:
-            await asyncio.wait_for(enough.wait(), 60)
-        async with AsyncPullConsumer(group=f"C2_{orders}", nameserver=nameserver, consume_from=FIRST) as pull:
-            pull.subscribe(orders, sql=SQL)
-            return sorted(seen), [int(message.body) for message in await pull.poll(5_000)]
-
-    assert asyncio.run(story()) == ([7, 9, 11, 13, 15, 17, 19],) * 2
 
 
 @pytest.mark.parametrize("kind", [PushConsumer, PullConsumer])

@@ -6,7 +6,7 @@ check (`checks.tokens`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from types import SimpleNamespace
@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
+from halfmoon.effects import Op
 from halfmoon.events.checks import tokens
 from halfmoon.events.publishing.completion import RowDecision
 from halfmoon.events.publishing.decider import Decider
-from halfmoon.events.publishing.transport import Prepared
 from halfmoon.events.tables import TOKENS
 from halfmoon.events.testing import MemoryTransport
 from halfmoon.events.transaction import Status
@@ -100,12 +100,13 @@ def a_tombstone_is_written_into_the_wrong_schema(patch: pytest.MonkeyPatch) -> N
 
 def only_checks_decide(patch: pytest.MonkeyPatch) -> None:
     """Lose all decisions, and have the publisher believe in no transaction: the broker's check alone decides, by the token row."""
-    patch.setattr(MemoryTransport, "decide", lambda self, prepared, *, commit: None)
+    patch.setattr(MemoryTransport, "decide", lambda self, half, *, commit: None)
     prepare = MemoryTransport.prepare
 
-    def left_at_once(self: MemoryTransport, message: Message, **options: Any) -> Prepared:
-        prepared = prepare(self, message, **options)
-        self.leave(prepared)
-        return prepared
+    def left_at_once(self: MemoryTransport, messages: Sequence[Message], timeout_ms: int, **options: Any) -> Op[Sequence[Any]]:
+        halves = yield from prepare(self, messages, timeout_ms, **options)
+        for half in halves:
+            self.leave(half)
+        return halves
 
     patch.setattr(MemoryTransport, "prepare", left_at_once)

@@ -12,17 +12,26 @@ import threading
 from collections.abc import Callable, Sequence
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, NamedTuple
 
-from halfmoon.events.publishing.transport import Prepared
-from halfmoon.model import Message
+from halfmoon.effects import Op
+from halfmoon.model import Message, SendResult
+from halfmoon.testing.transport import InMemory
 from tests.events.machine.application import GROUP, Application
 from tests.events.machine.dbapi import Connections
 from tests.events.machine.sessions import Sessions
 from tests.events.machine.verbs import verb
 
 
-class PipeTransport:
+class Stored(NamedTuple):
+    """A half message as the child knows it: ``number`` is its place among those of the parent."""
+
+    message_id: str
+    result: SendResult
+    number: int
+
+
+class PipeTransport(InMemory):
     """A `Transport` in the child. ``deadly``: whether it dies ``before`` or ``after`` its next request."""
 
     def __init__(self, pipe: Connection) -> None:
@@ -42,15 +51,16 @@ class PipeTransport:
     def new_id(self) -> str:
         return secrets.token_hex(16).upper()
 
-    def prepare(self, message: Message, *, attempt: int, timeout_ms: int, check_after_s: int | None) -> Prepared:
-        self._request("prepare", message, attempt, check_after_s)
-        prepared: Prepared = self._pipe.recv()
-        return prepared
+    def prepare(self, messages: Sequence[Message], timeout_ms: int, check_after_s: int | None = None) -> Op[list[Stored]]:
+        yield from ()
+        (message,) = messages
+        self._request("prepare", message, check_after_s)
+        return [self._pipe.recv()]
 
-    def decide(self, prepared: Prepared, *, commit: bool) -> None:
-        self._request("decide", prepared, commit)
+    def decide(self, half: Stored, *, commit: bool) -> None:
+        self._request("decide", half, commit)
 
-    def leave(self, prepared: Prepared) -> None:
+    def leave(self, half: Stored) -> None:
         """The child answers no checks anyway."""
 
     def _request(self, *request: Any) -> None:
@@ -117,21 +127,21 @@ class Mortal(Application):
         """Do what the child asks for until it is dead."""
         member = self.bus.transport(GROUP)
         member.start(lambda stored: None)
-        stored: list[Prepared] = []
+        stored: list[Any] = []
         while True:
             try:
                 kind, *request = pipe.recv()
             except (EOFError, ConnectionResetError):
                 break
             if kind == "prepare":
-                message, attempt, check_after_s = request
-                stored.append(member.prepare(message, attempt=attempt, timeout_ms=1_000, check_after_s=check_after_s))
+                message, check_after_s = request
+                stored += member.run(member.prepare([message], 1_000, check_after_s))
                 try:
-                    pipe.send(Prepared(stored[-1].message_id, stored[-1].result, len(stored) - 1))
+                    pipe.send(Stored(stored[-1].message_id, stored[-1].result, len(stored) - 1))
                 except BrokenPipeError:
                     continue
             elif kind == "decide":
-                member.decide(stored[request[0].server_data], commit=request[1])
+                member.decide(stored[request[0].number], commit=request[1])
             elif kind == "mistake":
                 self.intruders.append(request[0])
             else:

@@ -12,15 +12,17 @@ import random
 import re
 import signal
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import create_engine, event
 from sqlalchemy.orm import sessionmaker
 
+from halfmoon.effects import Op
 from halfmoon.events import Event, Publisher, PublishFailed
 from halfmoon.events.outbox.relay import Relay
 from halfmoon.events.publishing.client_transport import ClientTransport
-from halfmoon.events.publishing.transport import Prepared, SendCallback
+from halfmoon.events.publishing.transport import Half, SendCallback
 from halfmoon.model import Message, SendResult
 from tests.events.outcomes.forked import Forked
 
@@ -59,11 +61,11 @@ class DeadlyTransport(ClientTransport):
         super().__init__(group, nameserver)
         self._deadly = deadly
 
-    def send(self, message: Message, *, attempt: int, timeout_ms: int) -> SendResult:
+    def send(self, messages: Sequence[Message], timeout_ms: int) -> Op[Sequence[SendResult | Exception]]:
         self._deadly.at("before send")
-        result = super().send(message, attempt=attempt, timeout_ms=timeout_ms)
+        results = yield from super().send(messages, timeout_ms)
         self._deadly.at("after send")
-        return result
+        return results
 
     def post(self, message: Message, callback: SendCallback, *, timeout_ms: int) -> None:
         self._deadly.at("before post")
@@ -74,15 +76,17 @@ class DeadlyTransport(ClientTransport):
 
         super().post(message, ended, timeout_ms=timeout_ms)
 
-    def prepare(self, message: Message, *, attempt: int, timeout_ms: int, check_after_s: int | None) -> Prepared:
+    def prepare(
+        self, messages: Sequence[Message], timeout_ms: int, check_after_s: int | None = None
+    ) -> Op[Sequence[Half | Exception]]:
         self._deadly.at("before prepare")
-        prepared = super().prepare(message, attempt=attempt, timeout_ms=timeout_ms, check_after_s=check_after_s)
+        halves = yield from super().prepare(messages, timeout_ms, check_after_s)
         self._deadly.at("after prepare")
-        return prepared
+        return halves
 
-    def decide(self, prepared: Prepared, *, commit: bool) -> None:
+    def decide(self, half: Any, *, commit: bool) -> None:
         self._deadly.at("after commit before decide")
-        super().decide(prepared, commit=commit)
+        super().decide(half, commit=commit)
         self._deadly.at("after decide")
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import pytest
 
+from halfmoon.effects import Op, Sleep, SteadyTime
 from halfmoon.errors import (
     ConnectFailed,
+    HalfmoonError,
     HalfRolledBack,
     MessageIllegal,
     NoRoute,
@@ -18,40 +21,50 @@ from halfmoon.errors import (
 )
 from halfmoon.events.errors import PublishFailed
 from halfmoon.events.event import Event
-from halfmoon.events.publishing.attempts import BACK_OFF_MAX_S, Attempted, RetryPolicy, attempts
-from halfmoon.events.publishing.flow import Attempt, Now, Pause
+from halfmoon.events.publishing.attempts import BACK_OFF_MAX_MS, Attempted, RetryPolicy, attempts
 from halfmoon.model import Message
 from tests.events.fakes import lost
+
+
+class Send(NamedTuple):
+    """One attempt that was made."""
+
+    messages: Sequence[Message]
+    timeout_ms: int
 
 
 class Run:
     """Drives attempts in a time of its own: each attempt takes ``cost_ms``, pauses take what they say."""
 
-    def __init__(self, *outcomes: Exception | str, tries: RetryPolicy, event: Event | None = None, cost_ms: float = 0) -> None:
-        self.sends: list[Attempt] = []
-        self.pauses: list[float] = []
-        self.now_s = 100.0
+    def __init__(self, *outcomes: Exception | str, tries: RetryPolicy, event: Event | None = None, cost_ms: int = 0) -> None:
+        self.sends: list[Send] = []
+        self.pauses: list[int] = []
+        self.now_ms = 100_000
         self.event = event or Event(id="1", topic="TP_A", code="EC_A")
-        self._outcomes, self._cost_s = list(outcomes), cost_ms / 1000
-        message = Message("TP_A", b"x")
-        self._flow = attempts(Attempt, [self.event], [message], tries)
+        self._outcomes, self._cost_ms = list(outcomes), cost_ms
+        self._operation = attempts(self._send, [self.event], [Message("TP_A", b"x")], tries, Attempted())
+
+    def _send(self, messages: Sequence[Message], timeout_ms: int) -> Op[list[Any]]:
+        yield from ()
+        self.sends.append(Send(messages, timeout_ms))
+        self.now_ms += self._cost_ms
+        outcome = self._outcomes.pop(0)
+        if isinstance(outcome, HalfmoonError) and len(self.sends) % 2:  # raised or returned: it is the same
+            raise outcome
+        return [outcome]
 
     def __call__(self) -> tuple[Any, int]:
-        step = next(self._flow)
+        effect = next(self._operation)
         while True:
             value: Any = None
-            match step:
-                case Now():
-                    value = (0, self.now_s)
-                case Pause(seconds):
-                    self.pauses.append(seconds)
-                    self.now_s += seconds
-                case Attempt():
-                    self.sends.append(step)
-                    self.now_s += self._cost_s
-                    value = [self._outcomes.pop(0)]
+            match effect:
+                case SteadyTime():
+                    value = self.now_ms
+                case Sleep(ms):
+                    self.pauses.append(ms)
+                    self.now_ms += ms
             try:
-                step = self._flow.send(value)
+                effect = self._operation.send(value)
             except StopIteration as stop:
                 attempted: Attempted = stop.value
                 attempted.raise_failed([self.event], "")
@@ -103,7 +116,7 @@ def test_all_attempts_share_one_deadline() -> None:
     run = Run(*[lost()] * 50, tries=RetryPolicy(49, 3_000), cost_ms=400)
     with pytest.raises(PublishFailed):
         run()
-    assert run.now_s - 100 <= 3.4
+    assert run.now_ms - 100_000 <= 3_400
     assert 5 <= len(run.sends) < 10
 
 
@@ -126,8 +139,8 @@ def test_pauses_between_attempts_are_short_and_grow() -> None:
     with pytest.raises(PublishFailed):
         run()
     assert len(run.pauses) == 8
-    assert run.pauses[0] <= 0.02
-    assert 0.2 < run.pauses[-1] <= BACK_OFF_MAX_S
+    assert run.pauses[0] <= 20
+    assert 200 < run.pauses[-1] <= BACK_OFF_MAX_MS
 
 
 def test_publishing_the_same_event_again_after_a_failure_goes_on_counting_and_after_a_success_begins_anew() -> None:

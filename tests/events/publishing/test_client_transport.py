@@ -18,7 +18,7 @@ from halfmoon.effects import Op, sleep
 from halfmoon.errors import BrokerError, HalfmoonError, NotRunning, UsageError
 from halfmoon.events.publishing import client_transport
 from halfmoon.events.publishing.client_transport import ClientTransport
-from halfmoon.events.publishing.transport import Prepared
+from halfmoon.events.publishing.transport import Half
 from halfmoon.model import SendResult, StoredMessage
 from halfmoon.testing.local import LocalCluster
 from tests.events.forking import in_child
@@ -62,9 +62,22 @@ def transport(cluster: LocalCluster, asked: Asked) -> Iterator[ClientTransport]:
     made.close(1_000)
 
 
-def prepare(transport: ClientTransport, topic: str, body: bytes, **values: Any) -> Prepared:
-    message = Message(topic, body, tag="EC_PAID", msg_id=transport.new_id())
-    return transport.prepare(message, attempt=1, timeout_ms=3_000, **{"check_after_s": None, **values})
+def send(transport: ClientTransport, message: Message, timeout_ms: int = 3_000) -> SendResult:
+    """Make one attempt to send a message."""
+    (result,) = transport.run(transport.send([message], timeout_ms))
+    assert isinstance(result, SendResult)
+    return result
+
+
+def stored(transport: ClientTransport, message: Message, timeout_ms: int = 3_000, check_after_s: int | None = None) -> Half:
+    """Make one attempt to store a half message."""
+    (half,) = transport.run(transport.prepare([message], timeout_ms, check_after_s))
+    assert not isinstance(half, Exception)
+    return half
+
+
+def prepare(transport: ClientTransport, topic: str, body: bytes, **values: Any) -> Half:
+    return stored(transport, Message(topic, body, tag="EC_PAID", msg_id=transport.new_id()), **values)
 
 
 def received(cluster: LocalCluster, topic: str, wanted: int) -> list[StoredMessage]:
@@ -76,7 +89,7 @@ def bodies(cluster: LocalCluster, topic: str, wanted: int) -> list[bytes]:
     return sorted(one.body for one in received(cluster, topic, wanted))
 
 
-def until_checked(cluster: LocalCluster, prepared: Prepared, checks: int) -> None:
+def until_checked(cluster: LocalCluster, prepared: Half, checks: int) -> None:
     """Wait until the broker has asked so often about a half message."""
     with Admin(nameserver=cluster.nameserver) as admin:
         until(lambda: admin.transaction(prepared.message_id).checks_sent >= checks)
@@ -121,10 +134,9 @@ def test_a_second_decision_neither_raises_nor_changes_anything(
 
 
 def test_any_event_loop_may_send_and_prepare(cluster: LocalCluster, transport: ClientTransport, topic: str) -> None:
-    async def both() -> Prepared:
-        await transport.send_async(Message(topic, b"sent"), attempt=1, timeout_ms=3_000)
-        message = Message(topic, b"prepared")
-        return await transport.prepare_async(message, attempt=1, timeout_ms=3_000, check_after_s=None)
+    async def both() -> Half | Exception:
+        await transport.run_async(transport.send([Message(topic, b"sent")], 3_000))
+        return (await transport.run_async(transport.prepare([Message(topic, b"prepared")], 3_000)))[0]
 
     transport.decide(asyncio.run(both()), commit=True)
 
@@ -183,12 +195,12 @@ def test_decisions_that_were_given_leave_before_it_is_closed(cluster: LocalClust
 def test_before_the_start_and_after_the_end_it_refuses_and_says_so(cluster: LocalCluster, asked: Asked) -> None:
     transport = ClientTransport(f"P_{next(_numbers)}", cluster.nameserver)
     with pytest.raises(NotRunning, match="start"):
-        transport.send(Message("t", b"x"), attempt=1, timeout_ms=1_000)
+        send(transport, Message("t", b"x"), 1_000)
     transport.start(asked)
     transport.start(asked)
     transport.close(0)
     with pytest.raises(NotRunning, match="closed"):
-        transport.send(Message("t", b"x"), attempt=1, timeout_ms=1_000)
+        send(transport, Message("t", b"x"), 1_000)
     with pytest.raises(NotRunning, match="closed"):
         transport.start(asked)
 
@@ -198,12 +210,12 @@ def test_an_id_that_cannot_be_one_and_a_repeat_without_one_are_refused(
     transport: ClientTransport, topic: str, wrong: Any, attempt: int
 ) -> None:
     with pytest.raises(UsageError, match="msg_id"):
-        transport.send(Message(topic, b"x", msg_id=wrong), attempt=attempt, timeout_ms=1_000)
+        send(transport, Message(topic, b"x", msg_id=wrong, attempt=attempt))
 
 
 def test_a_refusal_of_the_broker_is_raised(transport: ClientTransport) -> None:
     with pytest.raises((BrokerError, HalfmoonError)):
-        transport.prepare(Message("RMQ_SYS_TRANS_HALF_TOPIC", b"x"), attempt=1, timeout_ms=1_000, check_after_s=None)
+        stored(transport, Message("RMQ_SYS_TRANS_HALF_TOPIC", b"x"))
 
 
 # ---------------------------------------------------------------- several together, and answers that are lost
@@ -235,12 +247,12 @@ def test_half_messages_that_are_prepared_together_are_decided_one_by_one(
     made = messages(transport, topic, 9)
     made[5] = Message("RMQ_SYS_TRANS_HALF_TOPIC", b"refused", msg_id=transport.new_id())
 
-    prepared = transport.prepare_many(made, timeout_ms=3_000, check_after_s=None)
+    prepared = transport.run(transport.prepare(made, 3_000))
 
-    assert [isinstance(one, Prepared) for one in prepared] == [number != 5 for number in range(9)]
+    assert [not isinstance(one, Exception) for one in prepared] == [number != 5 for number in range(9)]
     assert isinstance(prepared[5], HalfmoonError)
     for number, one in enumerate(prepared):
-        if isinstance(one, Prepared):
+        if not isinstance(one, Exception):
             assert one.message_id == made[number].msg_id
             transport.decide(one, commit=number % 2 == 0)
     assert bodies(cluster, topic, 5) == [b"0", b"2", b"4", b"6", b"8"]
@@ -252,13 +264,19 @@ def test_all_that_is_prepared_together_shares_one_time(
     monkeypatch.setattr(client_transport, "TOGETHER_MAX", 1)
     given: list[int] = []
 
-    def never(producer: Any, message: Message, timeout_ms: int, check_after_s: int | None) -> Op[Prepared]:
-        given.append(timeout_ms)
-        yield from sleep(50)
-        raise HalfmoonError("no answer")
+    class Never:
+        """A half message that is not stored."""
 
-    monkeypatch.setattr(client_transport, "_preparing", never)
-    transport.prepare_many(messages(transport, topic, 4), timeout_ms=100, check_after_s=None)
+        def __init__(self, message: Message, *, timeout_ms: int, **limits: Any) -> None:
+            given.append(timeout_ms)
+
+        def store_safe(self) -> Op[None]:
+            yield from sleep(50)
+            raise HalfmoonError("no answer")
+
+    made = messages(transport, topic, 4)
+    monkeypatch.setattr(transport._open().transactions, "half", Never)
+    transport.run(transport.prepare(made, 100))
     assert given[0] > 95
     assert given[1:] == sorted(given[1:], reverse=True)
     assert given[3] == 1
@@ -270,7 +288,7 @@ def test_messages_that_are_sent_together_have_each_their_own_result(
 ) -> None:
     made = messages(transport, topic, 20, keys=keys)
 
-    results = transport.send_many(made, timeout_ms=3_000)
+    results = transport.run(transport.send(made, 3_000))
 
     found = {one.msg_id: one for one in received(cluster, topic, 20)}
     assert len(found) == 20
@@ -283,32 +301,28 @@ def test_messages_that_are_sent_together_have_each_their_own_result(
 def test_messages_whose_one_answer_was_lost_are_sent_again_and_seen_once(
     cluster: LocalCluster, network: Network, shaky: ClientTransport, topic: str
 ) -> None:
-    shaky.send(Message(topic, b"before"), attempt=1, timeout_ms=3_000)
+    send(shaky, Message(topic, b"before"))
     made = messages(shaky, topic, 3)
     network.lose("answer", SEND_BATCH, once())
 
-    assert all(isinstance(one, HalfmoonError) for one in shaky.send_many(made, timeout_ms=500))
-    again = shaky.send_many([msgspec.structs.replace(one, attempt=2) for one in made], timeout_ms=3_000)
+    with pytest.raises(HalfmoonError):
+        shaky.run(shaky.send(made, 500))
+    again = shaky.run(shaky.send([msgspec.structs.replace(one, attempt=2) for one in made], 3_000))
 
     assert (network.lost["answer"], all(isinstance(one, SendResult) for one in again)) == (1, True)
     assert bodies(cluster, topic, 4) == [b"0", b"1", b"2", b"before"]
 
 
-@pytest.mark.parametrize("on_a_loop", [False, True])
 def test_a_half_message_whose_answer_was_lost_is_sent_again_and_seen_once(
-    cluster: LocalCluster, network: Network, shaky: ClientTransport, topic: str, asked: Asked, *, on_a_loop: bool
+    cluster: LocalCluster, network: Network, shaky: ClientTransport, topic: str, asked: Asked
 ) -> None:
     shaky.decide(prepare(shaky, topic, b"before"), commit=False)  # the route is known
     message = Message(topic, b"paid", msg_id=shaky.new_id())
     network.lose("answer", SEND, once())
 
-    def attempt(number: int, timeout_ms: int) -> Prepared:
-        values: dict[str, Any] = {"attempt": number, "timeout_ms": timeout_ms, "check_after_s": 60}
-        return asyncio.run(shaky.prepare_async(message, **values)) if on_a_loop else shaky.prepare(message, **values)
-
     with pytest.raises(HalfmoonError):
-        attempt(1, 500)
-    shaky.decide(attempt(2, 3_000), commit=True)
+        stored(shaky, message, 500, check_after_s=60)
+    shaky.decide(stored(shaky, msgspec.structs.replace(message, attempt=2), check_after_s=60), commit=True)
 
     assert network.lost["answer"] == 1
     assert [one.msg_id for one in received(cluster, topic, 1)] == [message.msg_id]
@@ -324,7 +338,7 @@ def test_many_threads_that_begin_at_once_on_a_new_topic_wait_for_its_route_toget
         message = Message(topic, b"%d" % number, msg_id=transport.new_id())
         together.wait()
         begin = time.monotonic()
-        prepared = transport.prepare(message, attempt=1, timeout_ms=60_000, check_after_s=None)
+        prepared = stored(transport, message, 60_000)
         took.append(time.monotonic() - begin)
         transport.decide(prepared, commit=True)
 
@@ -343,9 +357,9 @@ def test_many_threads_that_begin_at_once_on_a_new_topic_wait_for_its_route_toget
 def test_a_child_of_a_fork_sends_over_a_producer_of_its_own_whatever_was_locked(
     cluster: LocalCluster, transport: ClientTransport, topic: str
 ) -> None:
-    transport.send(Message(topic, b"parent"), attempt=1, timeout_ms=3_000)
+    send(transport, Message(topic, b"parent"), 3_000)
     with transport._lock:
-        assert in_child(lambda: transport.send(Message(topic, b"child"), attempt=1, timeout_ms=10_000))
+        assert in_child(lambda: send(transport, Message(topic, b"child"), 10_000))
     assert bodies(cluster, topic, 2) == [b"child", b"parent"]
 
 
@@ -362,7 +376,7 @@ def test_a_broker_that_was_away_for_long_asks_as_soon_as_a_message_has_reached_i
             time.sleep(0.5)
         away.start()
 
-        found: list[Prepared] = []
+        found: list[Half] = []
 
         def reached() -> bool:
             try:

@@ -15,11 +15,10 @@ from sqlalchemy.orm import sessionmaker
 from halfmoon.events.checks import tokens
 from halfmoon.events.event import Event
 from halfmoon.events.publishing.decider import Decider, Question
-from halfmoon.events.publishing.transport import Prepared
 from halfmoon.events.sqlalchemy import provider
 from halfmoon.events.tables import create
 from halfmoon.model import MessageQueue, SendResult, SendStatus
-from tests.events.fakes import Blocks, FakeTransport
+from tests.events.fakes import Blocks, FakeTransport, Prepared
 from tests.waiting import until
 
 
@@ -34,7 +33,7 @@ def watched(decider: Decider, event_id: str, published_ms: int | None = None, ho
     now_ms = time.time_ns() // 1_000_000
     event = Event(id=event_id, topic="T", code="C", published_ms=now_ms if published_ms is None else published_ms)
     result = SendResult(SendStatus.SEND_OK, event_id, "0" * 32, MessageQueue("T", "b", 0), 0)
-    return decider.watch(event, Prepared(event_id, result, None), None, home)
+    return decider.watch(event, Prepared(event_id, result), None, home)
 
 
 class Story:

@@ -155,39 +155,23 @@ def test_what_cannot_be_published_together_is_refused_before_anything_is_sent(
     assert len(transport.calls) == 1
 
 
-def test_on_an_event_loop_they_are_as_many_as_may_be_under_way(
-    shop: Publisher, transport: FakeTransport, database: Blocks, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("halfmoon.events.publishing.flow.TOGETHER_MAX", 2)
-    running, most = 0, 0
-    plain = transport.prepare_async
-
-    async def slow(*args: Any, **options: Any) -> Any:
-        nonlocal running, most
-        running += 1
-        most = max(most, running)
-        await asyncio.sleep(0)
-        running -= 1
-        return await plain(*args, **options)
-
-    transport.prepare_async = slow  # type: ignore[method-assign]
-
+def test_on_an_event_loop_statements_are_awaited(shop: Publisher, transport: FakeTransport, database: Blocks) -> None:
     async def publish() -> list[Published]:
         with database.begin(waits=False) as connection:
             return await shop.bound_to(connection).publish_many_async([Paid(number) for number in range(5)], transactional=True)
 
     published = asyncio.run(publish())
-    assert (most, database.awaited) == (2, 2)
+    assert database.awaited == 2
     assert rows(database) == [one.event_id for one in published]
 
 
 def test_one_who_is_cancelled_leaves_nothing_that_nobody_decides(
     shop: Publisher, transport: FakeTransport, database: Blocks
 ) -> None:
-    async def cancelled(*args: Any, **options: Any) -> Any:
+    def cancelled(call: object) -> None:
         raise asyncio.CancelledError
 
-    transport.prepare_async = cancelled  # type: ignore[method-assign]
+    transport.before = cancelled
 
     async def publish() -> None:
         with database.begin(waits=False), pytest.raises(asyncio.CancelledError):

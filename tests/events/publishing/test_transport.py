@@ -19,4 +19,7 @@ CALLS = [name for name in vars(Transport) if not name.startswith("_")]
 def test_a_transport_takes_the_arguments_of_the_protocol(kind: type, name: str) -> None:
     declared, made = getattr(Transport, name), getattr(kind, name)
     assert inspect.iscoroutinefunction(made) == inspect.iscoroutinefunction(declared)
-    assert inspect.signature(made) == inspect.signature(declared)
+    taken = [
+        [(one.name, one.kind, one.default) for one in inspect.signature(call).parameters.values()] for call in (made, declared)
+    ]
+    assert taken[0] == taken[1]

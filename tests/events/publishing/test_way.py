@@ -14,8 +14,8 @@ from halfmoon.testing.local import LocalCluster
 
 pytestmark = pytest.mark.slow
 
-FUNCTIONS_MAX, FILES_MAX = 155, 41
-"""Of a publish and the end of its block, without a database. They only shrink; the aim is 60 in 20."""
+FUNCTIONS_MAX, FILES_MAX = 131, 37
+"""Of a publish and the end of its block, without a database and OpenTelemetry. They only shrink (decision 29)."""
 
 WARM, WATCHED = 5, 5
 """Publishes before one is watched, and those that are watched: into some a timer rings."""
@@ -41,7 +41,10 @@ class Watch:
             self.seen.add((found[1], code.co_qualname))
 
 
-def test_a_publish_passes_no_more_functions_and_files_than_are_promised(cluster: LocalCluster, topic: str) -> None:
+def test_a_publish_passes_no_more_functions_and_files_than_are_promised(
+    cluster: LocalCluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "opentelemetry.trace", raising=False)  # another test of this process may have loaded it
     ways = []
     with Publisher("P_way", cluster.nameserver, timeout_ms=60_000) as events:
         events.check()(lambda event, context: None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -15,6 +16,7 @@ from halfmoon.runtime.drivers.asyncio_driver import AsyncioDriver
 from halfmoon.runtime.drivers.blocking_driver import BlockingDriver
 from halfmoon.runtime.drivers.threads import BackgroundLoop
 from halfmoon.wire.headers.offset import GetMaxOffset, GetMinOffset
+from tests.waiting import soon
 
 HERE, ELSEWHERE = GetMaxOffset(topic="t", queue_id=1), GetMinOffset(topic="t", queue_id=1)
 
@@ -47,9 +49,12 @@ class LoopLine:
     def __init__(self) -> None:
         self.seen: list[tuple[str, Any]] = []
         self.told = threading.Event()
+        self.error: Exception | None = None
 
     async def call(self, address: str, request: Any, body: bytes, timeout_ms: int) -> Any:
         self.seen.append((threading.current_thread().name, request))
+        if self.error is not None:
+            raise self.error
         return "from the loop"
 
     async def tell(self, *arguments: Any) -> None:
@@ -103,15 +108,14 @@ def test_other_requests_are_sent_by_the_loop_and_those_that_follow_by_the_thread
 
 
 def test_the_users_code_runs_in_the_calling_thread_and_coroutines_on_the_loop(both: Both) -> None:
-    async def coroutine() -> int:
-        return threading.get_ident()
+    async def coroutine() -> str:
+        return threading.current_thread().name
 
-    def operation() -> Op[tuple[int, int]]:
+    def operation() -> Op[tuple[int, str]]:
         yield Sleep(1)
         return (yield Run(threading.get_ident)), (yield Run(coroutine))
 
-    here, there = both.driver.run(operation())
-    assert here == threading.get_ident() != there
+    assert both.driver.run(operation()) == (threading.get_ident(), "halfmoon-loop")
 
 
 def test_an_operation_for_the_loop_alone_runs_there_and_the_rest_goes_on_here(both: Both) -> None:
@@ -135,6 +139,62 @@ def test_an_operation_for_the_loop_alone_runs_there_and_the_rest_goes_on_here(bo
 
     assert both.driver.run(operation()) == (7, "gone")
     assert threads == ["halfmoon-loop", "halfmoon-loop", threading.current_thread().name]
+
+
+@pytest.mark.parametrize("face", ["asyncio", "greenlet"])
+def test_on_another_loop_nothing_is_sent_or_waited_for_but_the_users_code_runs_there(both: Both, face: str) -> None:
+    threads: list[str] = []
+
+    def inner() -> Op[int]:
+        threads.append(threading.current_thread().name)
+        yield Now()
+        return 7
+
+    def operation() -> Op[list[Any]]:
+        found = [(yield Run(threading.get_ident)), (yield from on_loop(inner()))]
+        both.on_loop.error = ConnectFailed("gone", "a:1")
+        with pytest.raises(ConnectFailed):
+            yield Call("a:1", HERE, b"", 1_000)
+        both.on_loop.error = None
+        return [*found, (yield Call("a:1", HERE, b"", 1_000))]
+
+    waited = asyncio.new_event_loop()
+    found = (
+        waited.run_until_complete(both.driver.run_async(operation()))
+        if face == "asyncio"
+        else both.driver.run(operation(), waited.run_until_complete)
+    )
+    waited.close()
+    assert found == [threading.get_ident(), 7, "from the loop"]
+    assert threads == ["halfmoon-loop"]
+    assert (both.line.seen, both.on_loop.seen) == ([], [("halfmoon-loop", HERE)] * 2)
+
+
+def test_on_another_loop_coroutines_are_awaited_there_and_cancelling_reaches_the_operation(both: Both) -> None:
+    seen: list[str] = []
+
+    async def coroutine() -> int:
+        await asyncio.sleep(0)
+        return threading.get_ident()
+
+    def operation() -> Op[None]:
+        assert (yield Run(coroutine)) == threading.get_ident()
+        try:
+            seen.append("begun")
+            yield Sleep(60_000)
+        except BaseException as exc:
+            seen.append(type(exc).__name__)
+            raise
+
+    async def cancelled() -> None:
+        task = asyncio.create_task(both.driver.run_async(operation()))
+        await soon(lambda: seen)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancelled())
+    assert seen == ["begun", "CancelledError"]
 
 
 def test_without_room_for_a_connection_the_loop_asks_and_nothing_is_asked_twice(both: Both) -> None:

@@ -98,10 +98,6 @@ class Checks:
         places = (topic, code), (topic, ANY), (ANY, code), (ANY, ANY)
         return next((function for place in places if (function := self._functions.get(place)) is not None), None)
 
-    def can_answer(self, topic: str, code: str) -> bool:
-        """Return whether a check of such an event could be answered."""
-        return self.provider is not None or self.function(topic, code) is not None
-
     # ------------------------------------------------------------ a broker asks
 
     def answer(self, stored: StoredMessage) -> LocalTransactionState:

@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, cont
 from typing import Any, ParamSpec, TypeVar
 
 from halfmoon.events.databases import error_classification
-from halfmoon.events.databases.database import Busy, Lent, Refused, Rows, Values
+from halfmoon.events.databases.database import Busy, Lent, Provider, Refused, Rows, Values
 from halfmoon.events.databases.listening import CannotListen, ListeningConnection
 from halfmoon.events.errors import AmbiguousTransaction
 from halfmoon.events.tables import TableMissing, TableOutdated, named_in
@@ -43,6 +43,11 @@ class DatabaseProvider:
         raise NotImplementedError
 
     @property
+    def ways(self) -> str:
+        """Return how to say which transaction is meant; see `Provider.ways`. Of a subclass."""
+        raise NotImplementedError
+
+    @property
     def is_async(self) -> bool:
         """Return False: its transactions are those of threads."""
         return False
@@ -59,7 +64,8 @@ class DatabaseProvider:
         this context and has had no statement: its transaction begins here. One that has had a transaction counts again with its
         next. More than one: AmbiguousTransaction.
         """
-        self._end_dropped()
+        if self._dropped:
+            self._end_dropped()
         if handle is not None:
             return self._of(handle)
         active = [local for local in active_transactions() if local.source is self and self._runs(local)]
@@ -166,7 +172,7 @@ class DatabaseProvider:
 class RowsOnLoop:
     """Statements in a transaction of an event loop: the methods of `Rows` as coroutine functions."""
 
-    def __init__(self, provider: DatabaseProvider, transaction: LocalTransaction) -> None:
+    def __init__(self, provider: Provider, transaction: LocalTransaction) -> None:
         self.dialect = provider.dialect
         self._provider, self._transaction = provider, transaction
 

@@ -129,7 +129,10 @@ class Codecs:
             raise PayloadRefused(
                 f"payload: {len(body)} bytes, over the {BODY_BYTES_MAX} a message holds; store it elsewhere and publish where"
             )
-        return EncodedPayload(content_type, version, body, _type_name(payload))
+        kind = type(payload)
+        return EncodedPayload(
+            content_type, version, body, "" if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+        )
 
     def decode(self, content_type: str, version: int, body: bytes, *, topic: str = "*", code: str = "*", into: Any = None) -> Any:
         """Return a payload: plain data, or ``into`` (a dataclass, Struct, TypedDict or pydantic model, or `list` of them).
@@ -185,11 +188,6 @@ def _media_type(content_type: str) -> str:
 def _check_version(version: object) -> None:
     if type(version) is not int or not 1 <= version <= VERSION_MAX:
         raise PayloadRefused(f"version {version!r:.40}: use a whole number from 1 to {VERSION_MAX}")
-
-
-def _type_name(payload: Any) -> str:
-    kind = type(payload)
-    return "" if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
 # ---------------------------------------------------------------- the four that are there

@@ -37,12 +37,12 @@ class NotEncodable(Exception):
         return f"payload{''.join(reversed(self.path))}: {self.what}"
 
 
-class _Walk:
+class _Walk(msgspec.Struct, kw_only=True):
     """One payload's check. ``typed`` are the objects of typed classes in it that are not inside another one."""
 
-    def __init__(self, *, with_bytes: bool) -> None:
-        self.with_bytes, self.inside = with_bytes, False
-        self.typed: list[Any] = []
+    with_bytes: bool
+    inside: bool = False
+    typed: list[Any] = []
 
 
 def check(value: Any, *, with_bytes: bool) -> list[Any]:

@@ -46,7 +46,8 @@ def message_of(event: Event, codecs: Codecs, *, group: str, now_ms: int) -> Mess
     """
     check_name("topic", event.topic)
     check_code(event.code)
-    _check_key(event.key)
+    if not isinstance(event.key, str) or any(not character.isprintable() or character.isspace() for character in event.key):
+        raise PayloadRefused(f"key {event.key!r:.80}: use a text without blanks and control characters")
     encoded = codecs.encode(event.payload, content_type=event.content_type, version=event.version)
     event.group, event.published_ms, event.content_type = group, now_ms, encoded.content_type
     properties = _checked(event.headers)
@@ -122,11 +123,6 @@ def topic_of(stored: StoredMessage) -> str:
     if stored.topic.startswith("RMQ_SYS_TRANS_"):
         return stored.properties.get("REAL_TOPIC", stored.topic)
     return stored.topic
-
-
-def _check_key(key: object) -> None:
-    if not isinstance(key, str) or any(not character.isprintable() or character.isspace() for character in key):
-        raise PayloadRefused(f"key {key!r:.80}: use a text without blanks and control characters")
 
 
 def _checked(headers: object) -> dict[str, str]:

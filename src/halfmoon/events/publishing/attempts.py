@@ -14,10 +14,10 @@ from typing import Any
 
 import msgspec
 
+from halfmoon.effects import Op, Sleep, SteadyTime
 from halfmoon.errors import HalfmoonError, HalfRolledBack, UsageError
 from halfmoon.events.errors import PublishFailed
 from halfmoon.events.event import Event, check_whole
-from halfmoon.events.publishing.flow import NOW, Attempt, Flow, Pause
 from halfmoon.model import Message
 
 TRIES_MAX = 100
@@ -25,7 +25,7 @@ TRIES_MAX = 100
 
 TIMEOUT_MS_MAX = 3_600_000
 
-BACK_OFF_S, BACK_OFF_MAX_S = 0.02, 0.5
+BACK_OFF_MS, BACK_OFF_MAX_MS = 20, 500
 
 log = logging.getLogger("halfmoon.events")
 
@@ -63,23 +63,29 @@ class Attempted(msgspec.Struct):
 
 
 def attempts(
-    step: Callable[[tuple[Message, ...], int], Attempt], events: Sequence[Event], messages: Sequence[Message], tries: RetryPolicy
-) -> Flow[Attempted]:
-    """Carry out ``step(messages, timeout_ms)``, again with those that failed, until all succeed or one cannot; raise nothing.
+    attempt: Callable[[Sequence[Message], int], Op[Sequence[Any]]],
+    events: Sequence[Event],
+    messages: Sequence[Message],
+    tries: RetryPolicy,
+    attempted: Attempted,
+) -> Op[Attempted]:
+    """Carry out ``attempt(messages, timeout_ms)``, again with those that failed, until all succeed or one cannot; raise nothing.
 
-    Repeats are logged. A failure that another try cannot mend ends it at once. ``event.attempts`` goes on from failed publishes
-    of the same event, and is 0 after a success.
+    Returns ``attempted``, which is filled meanwhile. Repeats are logged. A failure that another try cannot mend ends it at once.
+    ``event.attempts`` goes on from failed publishes of the same event, and is 0 after a success.
     """
-    attempted = Attempted()
     results, errors, waiting = attempted.results, attempted.errors, list(range(len(events)))
-    _, steady = yield NOW
-    deadline = steady + tries.timeout_ms / 1000
+    steady_ms: int = yield SteadyTime()
+    until_ms = steady_ms + tries.timeout_ms
     for made in count(1):
-        attempted.made = made
+        attempted.made, last = made, made > tries.tries_max
         for place in waiting:
             events[place].attempts += 1
-        numbered = tuple(msgspec.structs.replace(messages[place], attempt=events[place].attempts) for place in waiting)
-        outcomes = yield step(numbered, _share_ms(tries, made, deadline - steady))
+        numbered = [msgspec.structs.replace(messages[place], attempt=events[place].attempts) for place in waiting]
+        try:
+            outcomes = yield from attempt(numbered, max(1, (until_ms - steady_ms) // (1 if last else 2)))
+        except Exception as exc:
+            outcomes = [exc] * len(waiting)
         errors.clear()
         for place, outcome in zip(waiting, outcomes, strict=True):
             if isinstance(outcome, BaseException):
@@ -87,11 +93,11 @@ def attempts(
                 events[place].attempts -= isinstance(outcome, UsageError)
             else:
                 results[place], events[place].attempts = outcome, 0
-        if not errors:
+        if last or not errors or not all(map(worth_repeating, errors.values())):
             break
-        _, steady = yield NOW
-        pause_s = _pause_s(tries, made, deadline - steady)
-        if pause_s is None or not all(map(worth_repeating, errors.values())):
+        pause_ms = round(min(BACK_OFF_MS * 2 ** min(made - 1, 10), BACK_OFF_MAX_MS) * random.uniform(0.5, 1))
+        steady_ms = (yield SteadyTime()) + pause_ms
+        if steady_ms >= until_ms:
             break
         waiting = list(errors)
         first = events[waiting[0]]
@@ -99,20 +105,8 @@ def attempts(
             "publish is retried: %s group=%s attempt=%d reason=%s",
             first if len(waiting) == 1 else f"{len(waiting)} events", first.group, first.attempts + 1, errors[waiting[0]],
         )  # fmt: skip
-        yield Pause(pause_s)
-        steady += pause_s
+        yield Sleep(pause_ms)
     return attempted
-
-
-def _share_ms(tries: RetryPolicy, made: int, left_s: float) -> int:
-    """Return how long an attempt may take; ``made`` counts it."""
-    return max(1, int(left_s * 1000 if made > tries.tries_max else left_s * 500))
-
-
-def _pause_s(tries: RetryPolicy, made: int, left_s: float) -> float | None:
-    """Return how long to wait before the next attempt; None: there is none."""
-    pause_s = min(BACK_OFF_S * 2 ** min(made - 1, 10), BACK_OFF_MAX_S) * (0.5 + random.random() / 2)
-    return None if made > tries.tries_max or pause_s >= left_s else pause_s
 
 
 def worth_repeating(error: BaseException) -> bool:

@@ -6,7 +6,6 @@ stores nothing. Apache brokers store it again; the check then settles the first 
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import threading
@@ -19,13 +18,16 @@ import msgspec
 
 from halfmoon import TransactionProducer
 from halfmoon.effects import Op, gather, steady
-from halfmoon.errors import BrokerError, HalfmoonError, NotRunning, UsageError, broker_error
-from halfmoon.events.publishing.transport import TOGETHER_MAX, Answer, Prepared, SendCallback
+from halfmoon.errors import BrokerError, NotRunning, UsageError, broker_error
+from halfmoon.events.publishing.transport import Answer, Half, SendCallback, Wait
 from halfmoon.model import LocalTransactionState, Message, SendResult, SendStatus
 
 T = TypeVar("T")
 
 COMMIT, ROLLBACK = LocalTransactionState.COMMIT, LocalTransactionState.ROLLBACK
+
+TOGETHER_MAX = 256
+"""Messages of one call that are under way at one time; the next ones follow when these are answered."""
 
 CHECK_THREADS = 8
 """Checks answered side by side: each may wait for a lock of the database."""
@@ -107,29 +109,49 @@ class ClientTransport:
         """Return a new message id."""
         return self._open().new_id()
 
-    # ------------------------------------------------------------ sends
+    # ------------------------------------------------------------ operations
 
-    def send(self, message: Message, *, attempt: int, timeout_ms: int) -> SendResult:
-        """Send a message that consumers see at once. Raises what `Producer.send` raises; BrokerError for a promise not kept."""
-        producer = self._open()
-        return producer.run(_sending(producer, _numbered(message, attempt), timeout_ms))
+    def run(self, operation: Op[T], wait: Wait | None = None) -> T:
+        """Drive an operation in this thread; see `Transport.run`."""
+        return self._open().run(operation, wait)
 
-    async def send_async(self, message: Message, *, attempt: int, timeout_ms: int) -> SendResult:
-        """As `send`, on any event loop."""
-        producer = self._open()
-        return await asyncio.wrap_future(producer.submit(_sending(producer, _numbered(message, attempt), timeout_ms)))
+    async def run_async(self, operation: Op[T]) -> T:
+        """Drive an operation on the running event loop; see `Transport.run_async`."""
+        return await self._open().run_async(operation)
 
-    def send_many(self, messages: Sequence[Message], *, timeout_ms: int) -> list[SendResult | Exception]:
-        """Send messages in one request where a batch may hold them; else all at once, each in one of its own."""
-        producer = self._open()
-        if not any(map(_key, messages)):
+    def send(self, messages: Sequence[Message], timeout_ms: int) -> Op[Sequence[SendResult | Exception]]:
+        """Send messages in one request where a batch may hold them; else all at once, each in one of its own.
+
+        Raises what `Producer.send` raises of a single one, and of a batch; BrokerError for a promise not kept.
+        """
+        sender = self._open().sender
+        if len(messages) > 1 and not any(map(_key, messages)):
             try:
-                return [*_each(producer.send_batch(messages, timeout_ms=timeout_ms), len(messages))]
+                sent = yield from sender.placed(sender.send_batch(messages, timeout_ms=timeout_ms))
+                return list(_each(sent, len(messages)))
             except UsageError:  # they do not go together, and nothing was sent
                 pass
-            except HalfmoonError as exc:
-                return [exc] * len(messages)
-        return producer.run(_together(messages, timeout_ms, lambda message, left_ms: _sending(producer, message, left_ms)))
+
+        def one(message: Message, left_ms: int) -> Op[SendResult]:
+            return _kept((yield from sender.placed(sender.send(message, key=_key(message), timeout_ms=left_ms))))
+
+        return (yield from _together(messages, timeout_ms, one))
+
+    def prepare(
+        self, messages: Sequence[Message], timeout_ms: int, check_after_s: int | None = None
+    ) -> Op[Sequence[Half | Exception]]:
+        """Store half messages, all at once: brokers take no batch of them.
+
+        Raises what `TransactionProducer.prepare` raises of a single one; for a promise not kept HalfRolledBack.
+        """
+        half = self._open().transactions.half
+        return (
+            yield from _together(
+                messages, timeout_ms, lambda each, left_ms: half(each, check_after_s=check_after_s, timeout_ms=left_ms).store_safe()
+            )
+        )
+
+    # ------------------------------------------------------------ without waiting
 
     def post(self, message: Message, callback: SendCallback, *, timeout_ms: int) -> None:
         """Begin to send a message and return at once; ``callback`` is called when it has ended, on a thread of the producer's."""
@@ -156,43 +178,21 @@ class ClientTransport:
         except Exception as exc:
             ended(None, exc)
 
-    # ------------------------------------------------------------ both phases
-
-    def prepare(self, message: Message, *, attempt: int, timeout_ms: int, check_after_s: int | None) -> Prepared:
-        """Store a half message. Raises what `TransactionProducer.prepare` raises; a promise not kept: HalfRolledBack."""
-        producer = self._open()
-        return producer.run(_preparing(producer, _numbered(message, attempt), timeout_ms, check_after_s))
-
-    async def prepare_async(self, message: Message, *, attempt: int, timeout_ms: int, check_after_s: int | None) -> Prepared:
-        """As `prepare`, on any event loop."""
-        producer = self._open()
-        preparing = _preparing(producer, _numbered(message, attempt), timeout_ms, check_after_s)
-        return await asyncio.wrap_future(producer.submit(preparing))
-
-    def prepare_many(
-        self, messages: Sequence[Message], *, timeout_ms: int, check_after_s: int | None
-    ) -> list[Prepared | Exception]:
-        """Store half messages, all at once: brokers take no batch of them."""
-        producer = self._open()
-        return producer.run(
-            _together(messages, timeout_ms, lambda message, left_ms: _preparing(producer, message, left_ms, check_after_s))
-        )
-
-    def decide(self, prepared: Prepared, *, commit: bool) -> None:
+    def decide(self, half: Any, *, commit: bool) -> None:
         """Tell the broker, one-way, what to do with a half message. Returns at once; what fails is logged, and the broker asks."""
         try:
             if (producer := self._producer) is None:
                 raise NotRunning("the transport is closed")
-            producer.post(prepared.server_data.decide(COMMIT if commit else ROLLBACK))
+            producer.post(half.decide(COMMIT if commit else ROLLBACK))
         except Exception as exc:
-            log.warning("second phase not sent, the broker will ask: event=%s reason=%s", prepared.message_id, exc)
+            log.warning("second phase not sent, the broker will ask: event=%s reason=%s", half.message_id, exc)
 
-    def leave(self, prepared: Prepared) -> None:
-        """Nothing will be decided here: from now on checks of this message are answered by ``answer``."""
+    def leave(self, half: Any) -> None:
+        """Decide nothing here: from now on checks of this message are answered by ``answer``."""
         try:
-            prepared.server_data.leave()
+            half.leave()
         except Exception as exc:
-            log.debug("could not be left to the check: event=%s reason=%s", prepared.message_id, exc)
+            log.debug("could not be left to the check: event=%s reason=%s", half.message_id, exc)
 
 
 _transports: weakref.WeakSet[ClientTransport] = weakref.WeakSet()
@@ -209,22 +209,13 @@ if hasattr(os, "register_at_fork"):  # not on every platform
     os.register_at_fork(after_in_child=_after_fork)
 
 
-# ---------------------------------------------------------------- as operations of the client
-
-
-def _sending(producer: TransactionProducer, message: Message, timeout_ms: int) -> Op[SendResult]:
-    sender = producer.sender
-    return _kept((yield from sender.placed(sender.send(message, key=_key(message), timeout_ms=timeout_ms))))
-
-
-def _preparing(producer: TransactionProducer, message: Message, timeout_ms: int, check_after_s: int | None) -> Op[Prepared]:
-    half = producer.transactions.half(message, check_after_s=check_after_s, timeout_ms=timeout_ms)
-    yield from half.store_safe()
-    return Prepared(half.message_id, half.result, half)
-
-
 def _together(messages: Sequence[Message], timeout_ms: int, make: Callable[[Message, int], Op[T]]) -> Op[list[T | Exception]]:
-    """Run an operation for each message, and return the results, or errors, in their order. ``timeout_ms`` is for all together."""
+    """Run an operation for each message, and return the results, or errors, in their order. ``timeout_ms`` is for all together.
+
+    Raises the error of a single one.
+    """
+    if len(messages) == 1:
+        return [(yield from make(messages[0], timeout_ms))]
     outcomes: list[T | Exception] = []
     until_ms = (yield from steady()) + timeout_ms
     for first in range(0, len(messages), TOGETHER_MAX):
@@ -239,10 +230,6 @@ def _each(result: SendResult, count: int) -> Iterator[SendResult]:
     for number, msg_id in enumerate(ids):
         place = places[number] if len(places) == count else ""
         yield msgspec.structs.replace(_kept(result), msg_id=msg_id, offset_msg_id=place, queue_offset=result.queue_offset + number)
-
-
-def _numbered(message: Message, attempt: int) -> Message:
-    return message if attempt == message.attempt else msgspec.structs.replace(message, attempt=attempt)
 
 
 def _key(message: Message) -> str | None:

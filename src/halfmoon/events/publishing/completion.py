@@ -9,52 +9,44 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import msgspec
 
 from halfmoon.events.checks.tokens import NOWHERE, Home
 from halfmoon.events.event import Event
-from halfmoon.events.publishing.attempts import RetryPolicy, attempts, worth_repeating
+from halfmoon.events.publishing.attempts import Attempted, RetryPolicy, attempts, worth_repeating
 from halfmoon.events.publishing.decider import Decider
-from halfmoon.events.publishing.flow import Attempt, drive
-from halfmoon.events.publishing.transport import Prepared, Transport
+from halfmoon.events.publishing.transport import Half, Transport
 from halfmoon.events.tracing import span, step
 from halfmoon.events.transaction import LocalTransaction, Status, Synchronization
 from halfmoon.model import Message, SendResult
 
+PUBLISHED = "halfmoon published"
+"""Fact of a transaction: the ids of the events that it has, without those of savepoints that were rolled back."""
+
 _DEADLINE = "halfmoon deferred deadline"
-_PUBLISHED = "halfmoon published"
 
 log = logging.getLogger("halfmoon.events")
 
 
 class Completion(Synchronization):
-    """What one published event waits for. As long as its transaction has it, the same event is not published there again."""
+    """Act that one published event waits for. As long as its transaction has it, the same event is not published there again."""
 
     def __init__(self, event: Event) -> None:
-        self._event = event
+        self._event = replace(event, payload=None, headers={})  # all that is needed of it until then
         self._transaction: LocalTransaction | None = None
         self._pid = os.getpid()
 
     def begin(self, transaction: LocalTransaction) -> None:
         """Remember whose end it waits for, and note the event's id there."""
         self._transaction = transaction
-        _ids(transaction).add(self._event.id)
+        transaction.facts.setdefault(PUBLISHED, set()).add(self._event.id)
 
     def after_completion(self, status: Status) -> None:
         """Forget the id: a savepoint that is rolled back has not published it."""
         if self._transaction is not None:
-            _ids(self._transaction).discard(self._event.id)
-
-
-def published_in(transaction: LocalTransaction, event: Event) -> bool:
-    """Return whether a transaction has an event already, outside of savepoints that were rolled back."""
-    return event.id in _ids(transaction)
-
-
-def _ids(transaction: LocalTransaction) -> set[str]:
-    ids: set[str] = transaction.facts.setdefault(_PUBLISHED, set())
-    return ids
+            self._transaction.facts[PUBLISHED].discard(self._event.id)
 
 
 class DeferredSend(Completion):
@@ -102,7 +94,7 @@ class DeferredSend(Completion):
 
     def _send(self, left_ms: int) -> None:
         message, tries = self._message, RetryPolicy(self._tries.tries_max, left_ms)
-        attempted = drive(attempts(Attempt, [self._event], [message], tries), self._transport)
+        attempted = self._transport.run(attempts(self._transport.send, [self._event], [message], tries, Attempted()))
         attempted.raise_failed([self._event], "")
         step("sent", self._event, attempt=attempted.made)
 
@@ -134,10 +126,10 @@ class RowDecision(Completion):
     rank = 1
 
     def __init__(
-        self, decider: Decider, event: Event, prepared: Prepared, trace: Mapping[str, str] | None = None, home: Home = NOWHERE
+        self, decider: Decider, event: Event, half: Half, trace: Mapping[str, str] | None = None, home: Home = NOWHERE
     ) -> None:
         super().__init__(event)
-        self.event_id, self.question = event.id, decider.watch(event, prepared, trace, home)
+        self.event_id, self.question = event.id, decider.watch(event, half, trace, home)
         self._decider = decider
 
     def after_completion(self, status: Status) -> None:
@@ -154,9 +146,9 @@ class Decision(Completion):
 
     rank = 1
 
-    def __init__(self, transport: Transport, event: Event, prepared: Prepared, trace: Mapping[str, str] | None = None) -> None:
+    def __init__(self, transport: Transport, event: Event, half: Half, trace: Mapping[str, str] | None = None) -> None:
         super().__init__(event)
-        self._transport, self._prepared, self._trace = transport, prepared, trace
+        self._transport, self._half, self._trace = transport, half, trace
 
     def after_completion(self, status: Status) -> None:
         """Tell the broker, one-way; a failure is the check-back's to mend.
@@ -166,20 +158,16 @@ class Decision(Completion):
         super().after_completion(status)
         if self._pid != os.getpid():
             return
-        with span("decide", self._event, group=self._event.group, carrier=self._trace):
-            self._decide(status)
-
-    def _decide(self, status: Status) -> None:
-        prepared, event = self._prepared, self._event
-        if status is Status.COMMITTED:
-            self._transport.decide(prepared, commit=True)
-            step("decided", event, message_id=prepared.message_id, decision="commit")
-        elif status is Status.ROLLED_BACK:
-            self._transport.decide(prepared, commit=False)
-            step("decided", event, message_id=prepared.message_id, decision="rollback", level=logging.WARNING)
-        else:
-            self._transport.leave(prepared)
-            step("left to the check", event, message_id=prepared.message_id, decision="unknown", level=logging.WARNING)
+        half, event = self._half, self._event
+        with span("decide", event, group=event.group, carrier=self._trace):
+            if status is Status.UNKNOWN:
+                self._transport.leave(half)
+                step("left to the check", event, message_id=half.message_id, decision="unknown", level=logging.WARNING)
+                return
+            commit = status is Status.COMMITTED
+            self._transport.decide(half, commit=commit)
+            decision, level = ("commit", logging.INFO) if commit else ("rollback", logging.WARNING)
+            step("decided", event, message_id=half.message_id, decision=decision, level=level)
 
 
 class RelayWakeUp(Completion):

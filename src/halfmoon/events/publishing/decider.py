@@ -24,7 +24,7 @@ from math import inf
 from halfmoon.events.checks import tokens
 from halfmoon.events.databases.database import LOOK_WAIT_MS, Busy, Provider, SchemaRows
 from halfmoon.events.event import Event
-from halfmoon.events.publishing.transport import Prepared, Transport
+from halfmoon.events.publishing.transport import Half, Transport
 from halfmoon.events.tracing import span, step
 from halfmoon.events.transaction import LocalTransaction
 from halfmoon.model import LocalTransactionState
@@ -53,10 +53,10 @@ log = logging.getLogger("halfmoon.events")
 class Question:
     """One half message whose transaction is undecided. ``ticket`` is its latest place in a queue; 0: decided."""
 
-    __slots__ = ("event", "home", "over", "prepared", "ticket", "trace", "tries", "watched_s")
+    __slots__ = ("event", "half", "home", "over", "ticket", "trace", "tries", "watched_s")
 
-    def __init__(self, event: Event, prepared: Prepared, trace: Mapping[str, str] | None, home: tokens.Home) -> None:
-        self.event, self.prepared, self.trace, self.home = event, prepared, trace, home
+    def __init__(self, event: Event, half: Half, trace: Mapping[str, str] | None, home: tokens.Home) -> None:
+        self.event, self.half, self.trace, self.home = event, half, trace, home
         self.watched_s = time.monotonic()
         self.over = False
         """Whether something was seen that may have ended its transaction."""
@@ -89,16 +89,14 @@ class Decider:
 
     # ------------------------------------------------------------ from publishers
 
-    def watch(
-        self, event: Event, prepared: Prepared, trace: Mapping[str, str] | None, home: tokens.Home = tokens.NOWHERE
-    ) -> Question:
+    def watch(self, event: Event, half: Half, trace: Mapping[str, str] | None, home: tokens.Home = tokens.NOWHERE) -> Question:
         """Decide a half message whose token row was written. Returns what `ask` takes."""
-        question = Question(event, prepared, trace, home)
+        question = Question(event, half, trace, home)
         if len(self._homes) < 2:
             self._homes.add(home)
         with self._lock:
             if self._closed or len(self._pending) >= PENDING_MAX:
-                self._transport.leave(prepared)
+                self._transport.leave(half)
                 return question
             self._pending[question] = None
             self._put(self._looks, question, FIRST_S)
@@ -269,14 +267,14 @@ class Decider:
             return
         event, commit = question.event, state is LocalTransactionState.COMMIT
         with span("decide", event, group=event.group, carrier=question.trace):
-            self._transport.decide(question.prepared, commit=commit)
+            self._transport.decide(question.half, commit=commit)
             decision, level = ("commit", logging.INFO) if commit else ("rollback", logging.WARNING)
-            step("decided", event, message_id=question.prepared.message_id, decision=decision, level=level)
+            step("decided", event, message_id=question.half.message_id, decision=decision, level=level)
 
     def _leave(self, question: Question, why: str) -> None:
         if self._take(question):
-            self._transport.leave(question.prepared)
-            step("left to the check", question.event, message_id=question.prepared.message_id, decision=why, level=logging.WARNING)
+            self._transport.leave(question.half)
+            step("left to the check", question.event, message_id=question.half.message_id, decision=why, level=logging.WARNING)
 
     def _failed(self, error: Exception) -> None:
         """Report once what keeps the database from being asked; a lock that is held is no failure."""

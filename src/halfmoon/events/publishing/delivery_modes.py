@@ -1,7 +1,7 @@
 """Which way an event goes: sent now, deferred until after the commit, prepared in two phases, or through the outbox.
 
-Decides by the event, the local transaction and the publisher's mode; operations are flows (`flow.py`). What happens when the
-transaction ends stands in `completion.py`. Opens nothing and waits for nothing by itself.
+Decides by the event, the local transaction and the publisher's mode; what waits is an operation (`halfmoon.effects`). What happens
+when the transaction ends stands in `completion.py`. Opens nothing and waits for nothing by itself.
 
 | event         | local transaction | two-phase                                | outbox           |
 |---------------|-------------------|------------------------------------------|------------------|
@@ -19,23 +19,25 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from enum import StrEnum
+from functools import partial
+from typing import Any
 
 import msgspec
 
+from halfmoon.effects import Op, run
 from halfmoon.errors import UsageError
 from halfmoon.events import outbox
 from halfmoon.events.checks import tokens
 from halfmoon.events.databases import many_rows
 from halfmoon.events.databases.database import Busy, Provider, Refused
+from halfmoon.events.databases.provider import RowsOnLoop
 from halfmoon.events.errors import AmbiguousTransaction, NoTransaction, PublishedBefore, PublishFailed, TransactionEnded
 from halfmoon.events.event import Event
 from halfmoon.events.publishing.attempts import Attempted, RetryPolicy, attempts
-from halfmoon.events.publishing.completion import Decision, DeferredSend, RelayWakeUp, RowDecision, published_in
+from halfmoon.events.publishing.completion import PUBLISHED, Decision, DeferredSend, RelayWakeUp, RowDecision
 from halfmoon.events.publishing.decider import Decider
-from halfmoon.events.publishing.flow import Attempt, Flow, Read, Write
-from halfmoon.events.publishing.transport import Prepared, Transport
+from halfmoon.events.publishing.transport import Transport
 from halfmoon.events.tables import TableMissing
 from halfmoon.events.tracing import span, step, trace_of
 from halfmoon.events.transaction import LocalTransaction, other_block
@@ -123,7 +125,7 @@ class DeliveryModes:
             if event.transactional or self.rules.outbox or block:
                 self._without_transaction(event, block)
             return DeliveryMode.SENT
-        if published_in(transaction, event):
+        if event.id in transaction.facts.get(PUBLISHED, ()):
             raise PublishedBefore(f"{event} was already published in this transaction: build another event to send it twice")
         if self.rules.outbox:
             return DeliveryMode.OUTBOX
@@ -142,11 +144,12 @@ class DeliveryModes:
         transaction: LocalTransaction | None,
         *,
         check_after_s: int | None = None,
-    ) -> Flow[list[Published]]:
+        blocking: bool = True,
+    ) -> Op[list[Published]]:
         """Carry events along their ways, all at once; return the results in their order. Half messages go first: they may fail.
 
-        Raises what `Attempted.raise_failed` raises; TransactionEnded; what the database raises. Nothing of the call is published
-        then, but for events without a transaction.
+        ``blocking``: statements are not awaited. Raises what `Attempted.raise_failed` raises; TransactionEnded; what the database
+        raises. Nothing of the call is published then, but for events without a transaction.
         """
         published: dict[int, Published] = {}
         for delivery in (DeliveryMode.PREPARED, DeliveryMode.OUTBOX, DeliveryMode.SENT, DeliveryMode.DEFERRED):
@@ -157,9 +160,9 @@ class DeliveryModes:
             if transaction is None:
                 results = yield from self._send(some, theirs)
             elif delivery is DeliveryMode.PREPARED:
-                results = yield from self._prepare(some, theirs, transaction, check_after_s)
+                results = yield from self._prepare(some, theirs, transaction, check_after_s, blocking=blocking)
             elif delivery is DeliveryMode.OUTBOX:
-                results = yield from self._write(some, theirs, transaction)
+                results = yield from self._write(some, theirs, transaction, blocking=blocking)
             else:
                 results = [self._defer(event, message, transaction) for event, message in zip(some, theirs, strict=True)]
             published.update(zip(places, results, strict=True))
@@ -189,12 +192,12 @@ class DeliveryModes:
     # ------------------------------------------------------------ the ways
 
     def _defer(self, event: Event, message: Message, transaction: LocalTransaction) -> Published:
-        transaction.register(DeferredSend(self.transport, self.rules.tries, _known(event), message))
+        transaction.register(DeferredSend(self.transport, self.rules.tries, event, message))
         step("deferred", event)
         return Published(event.id, DeliveryMode.DEFERRED)
 
-    def _send(self, events: Sequence[Event], messages: Sequence[Message]) -> Flow[list[Published]]:
-        attempted = yield from attempts(Attempt, events, messages, self.rules.tries)
+    def _send(self, events: Sequence[Event], messages: Sequence[Message]) -> Op[list[Published]]:
+        attempted = yield from attempts(self.transport.send, events, messages, self.rules.tries, Attempted())
         for place in attempted.results:
             step("sent", events[place], attempt=attempted.made)
         attempted.raise_failed(events, "the other events were sent")
@@ -203,73 +206,77 @@ class DeliveryModes:
         ]
 
     def _prepare(
-        self, events: Sequence[Event], messages: Sequence[Message], transaction: LocalTransaction, check_after_s: int | None
-    ) -> Flow[list[Published]]:
+        self,
+        events: Sequence[Event],
+        messages: Sequence[Message],
+        transaction: LocalTransaction,
+        check_after_s: int | None,
+        *,
+        blocking: bool,
+    ) -> Op[list[Published]]:
         """Write the token rows of half messages, then store the half messages, which say where their rows lie."""
-        decider, home = self._decider, tokens.NOWHERE
+        decider, home, attempted = self._decider, tokens.NOWHERE, Attempted()
+        prepare = partial(self.transport.prepare, check_after_s=check_after_s)
         try:
             if decider is not None:
-                home = yield from self._write_tokens(events, transaction)
+                home = yield from self._write_tokens(events, transaction, blocking=blocking)
                 for message in messages:
                     message.properties.update({TOKEN_PROPERTY: TOKEN, **home.properties})
-            attempted = yield from self._store(events, messages, check_after_s)
+            with span("prepare", events[0], group=self.rules.group):
+                yield from attempts(prepare, events, messages, self.rules.tries, attempted)
+                attempted.raise_failed(events, "none of the call is published")
+                if decider is None:
+                    _still_active(transaction, events[0])
         except GeneratorExit:
             raise
         except BaseException as error:  # what was stored is not published: its row goes, so that a check finds none
+            for place, half in attempted.results.items():
+                self.transport.decide(half, commit=False)
+                step("rolled back at once", events[place], message_id=half.message_id, decision="rollback", error=error)
             if decider is not None:
-                yield from self._remove_tokens(events, transaction, error)
+                yield from self._remove_tokens(events, transaction, error, blocking=blocking)
             raise
-        if decider is None and not transaction.active:
-            for place, event in enumerate(events):
-                self._undo(attempted.results[place], event)
-            _still_active(transaction, events[0])
-        for place, event in enumerate(events):
-            prepared, trace = attempted.results[place], trace_of(messages[place].properties)
-            step("prepared", event, message_id=prepared.message_id, attempt=attempted.made)
+        published = []
+        for place, (event, message) in enumerate(zip(events, messages, strict=True)):
+            half, trace = attempted.results[place], trace_of(message.properties)
+            step("prepared", event, message_id=half.message_id, attempt=attempted.made)
             if decider is None:
-                transaction.register(Decision(self.transport, _known(event), prepared, trace))
+                transaction.register(Decision(self.transport, event, half, trace))
             else:
-                self._await_row(decider, transaction, RowDecision(decider, _known(event), prepared, trace, home))
-        return [
-            Published(event.id, DeliveryMode.PREPARED, attempted.made, attempted.results[place].result)
-            for place, event in enumerate(events)
-        ]
+                self._await_row(decider, transaction, RowDecision(decider, event, half, trace, home))
+            published.append(Published(event.id, DeliveryMode.PREPARED, attempted.made, half.result))
+        return published
 
-    def _remove_tokens(self, events: Sequence[Event], transaction: LocalTransaction, error: BaseException) -> Flow[None]:
+    def _rows(self, transaction: LocalTransaction, *, blocking: bool) -> Any:
+        """Return how statements run in a transaction: one of a blocking connection blocks, on an event loop, too."""
+        return self.provider.rows(transaction) if blocking or transaction.waits else RowsOnLoop(self.provider, transaction)
+
+    def _remove_tokens(
+        self, events: Sequence[Event], transaction: LocalTransaction, error: BaseException, *, blocking: bool
+    ) -> Op[None]:
         """Remove token rows after an error, unless it says that the database did not take them."""
         refused = isinstance(error, TableMissing) or (isinstance(error, PublishFailed) and error.in_database)
         if refused or not transaction.active:
             return
+        ids = [event.id for event in events]
         try:
-            yield Write(self.provider, transaction, *tokens.delete([event.id for event in events]))
+            yield from run(self._rows(transaction, blocking=blocking).run, *tokens.delete(ids))
         except Exception as exc:
-            ids = listed([event.id for event in events], 10)
-            log.warning("token rows of events that were not published could not be removed: events=%s error=%r", ids, exc)
-
-    def _store(self, events: Sequence[Event], messages: Sequence[Message], check_after_s: int | None) -> Flow[Attempted]:
-        """Store half messages. When one fails the others are rolled back."""
-        with span("prepare", events[0], group=self.rules.group):
-            attempted = yield from attempts(
-                lambda numbered, left_ms: Attempt(numbered, left_ms, True, check_after_s), events, messages, self.rules.tries
+            log.warning(
+                "token rows of events that were not published could not be removed: events=%s error=%r", listed(ids, 10), exc
             )
-            try:
-                attempted.raise_failed(events, "none of the call is published")
-            except Exception as error:
-                for place, prepared in attempted.results.items():
-                    self._undo(prepared, events[place], error)
-                raise
-        return attempted
 
-    def _write_tokens(self, events: Sequence[Event], transaction: LocalTransaction) -> Flow[tokens.Home]:
+    def _write_tokens(self, events: Sequence[Event], transaction: LocalTransaction, *, blocking: bool) -> Op[tokens.Home]:
         """Write token rows, and return where they lie: the schema may be another than that of the last transaction."""
-        provider = self.provider
+        dialect = self.provider.dialect
         _still_active(transaction, events[0])
-        rows = [tokens.values(event.id, event.published_ms) for event in events]
+        values = [tokens.values(event.id, event.published_ms) for event in events]
         try:
-            if tokens.tells_home(provider.dialect):
-                return tokens.home_found((yield Read(provider, transaction, *many_rows.insert(tokens.INSERT_AND_TELL, rows))))
-            yield Write(provider, transaction, *many_rows.insert(tokens.INSERT, rows))
-            return tokens.home_found((yield Read(provider, transaction, tokens.home_query(provider.dialect), {})))
+            rows = self._rows(transaction, blocking=blocking)
+            if tokens.tells_home(dialect):
+                return tokens.home_found((yield from run(rows.all, *many_rows.insert(tokens.INSERT_AND_TELL, values))))
+            yield from run(rows.run, *many_rows.insert(tokens.INSERT, values))
+            return tokens.home_found((yield from run(rows.all, tokens.home_query(dialect), {})))
         except (Refused, Busy) as exc:
             what = f"the token row could not be written: {exc}"
             if isinstance(exc, Refused):
@@ -295,31 +302,25 @@ class DeliveryModes:
             decider.ask(decision.question)
             raise
 
-    def _undo(self, prepared: Prepared, event: Event, error: BaseException | None = None) -> None:
-        self.transport.decide(prepared, commit=False)
-        step("rolled back at once", event, message_id=prepared.message_id, decision="rollback", error=error)
-
-    def _write(self, events: Sequence[Event], messages: Sequence[Message], transaction: LocalTransaction) -> Flow[list[Published]]:
-        rows = [
+    def _write(
+        self, events: Sequence[Event], messages: Sequence[Message], transaction: LocalTransaction, *, blocking: bool
+    ) -> Op[list[Published]]:
+        written = [
             outbox.write(self.provider, transaction, message, event, event.published_ms, notify=self.rules.notify)
             for event, message in zip(events, messages, strict=True)
         ]
         _still_active(transaction, events[0])
         try:
-            for chunk in many_rows.chunks([values for _, values in rows], "message"):
-                yield Write(self.provider, transaction, *many_rows.insert(rows[0][0], chunk))
+            rows = self._rows(transaction, blocking=blocking)
+            for chunk in many_rows.chunks([values for _, values in written], "message"):
+                yield from run(rows.run, *many_rows.insert(written[0][0], chunk))
         except (Refused, Busy) as exc:
             ids = [event.id for event in events]
             raise PublishFailed(ids, f"the outbox row could not be written: {exc}", 1, in_database=True) from exc
         for event in events:
-            transaction.register(RelayWakeUp(self._wake_relay, _known(event)))
+            transaction.register(RelayWakeUp(self._wake_relay, event))
             step("written", event)
         return [Published(event.id, DeliveryMode.OUTBOX) for event in events]
-
-
-def _known(event: Event) -> Event:
-    """What is kept of an event until its transaction ends: all but the payload and its headers."""
-    return replace(event, payload=None, headers={})
 
 
 def _still_active(transaction: LocalTransaction, event: Event) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from halfmoon.effects import Now, Op
 from halfmoon.errors import UsageError
 from halfmoon.events.checks.checks import Checks
 from halfmoon.events.encoding.codec import Codecs
@@ -16,7 +17,6 @@ from halfmoon.events.encoding.envelope import message_of
 from halfmoon.events.errors import NameRefused, NoChecker, PayloadRefused, PublishedBefore, PublishFailed
 from halfmoon.events.event import Event, check_code, check_id, check_name
 from halfmoon.events.publishing.delivery_modes import DeliveryMode, DeliveryModes, Published
-from halfmoon.events.publishing.flow import NOW, Flow
 from halfmoon.events.tracing import span, step
 from halfmoon.events.transaction import LocalTransaction, refuse_inherited
 from halfmoon.limits import BODY_BYTES_MAX
@@ -55,7 +55,7 @@ class Facade:
         check_after_s: int | None = None,
         blocking: bool = False,
         at_once: bool = False,
-    ) -> Flow[Published]:
+    ) -> Op[Published]:
         """Publish an event. ``handle`` says which transaction; ``blocking``: who drives this waits for the network.
 
         ``at_once``: it belongs to no transaction.
@@ -64,15 +64,14 @@ class Facade:
             UsageError: the event cannot be published as it is; nothing was sent.
             PublishFailed: it was not sent, or nobody knows; not where failures are not to be raised.
         """
-        self._check(event)
-        transaction = self._transaction(handle, at_once)
-        delivery = DeliveryMode.SENT if at_once else self._modes.choose(event, transaction)
-        self._refuse_blocking([delivery], event, transaction, blocking)
-        now_ms, _ = yield NOW
+        transaction, deliveries = self._choose([event], handle, blocking=blocking, at_once=at_once)
+        now_ms: int = yield Now()
         try:
             with span("publish", event, group=self._modes.rules.group) as made:
-                message = self._message(event, delivery, now_ms, made)
-                done = yield from self._modes.deliver([delivery], [event], [message], transaction, check_after_s=check_after_s)
+                message = self._message(event, deliveries[0], now_ms, made)
+                done = yield from self._modes.deliver(
+                    deliveries, [event], [message], transaction, check_after_s=check_after_s, blocking=blocking
+                )
                 return done[0]
         except PublishFailed as exc:
             return self._failed(event, exc)
@@ -85,7 +84,7 @@ class Facade:
         check_after_s: int | None = None,
         blocking: bool = False,
         at_once: bool = False,
-    ) -> Flow[list[Published]]:
+    ) -> Op[list[Published]]:
         """Publish events, all at once, as `publish` does with one; return the results in their order.
 
         Raises UsageError also for one that stands twice among them, and PublishFailed whatever they say of failures.
@@ -94,32 +93,40 @@ class Facade:
             return []
         if len({event.id for event in events}) < len(events):
             raise PublishedBefore("the same event stands twice among those to be published: build another event to send it twice")
-        for event in events:
-            self._check(event)
-        transaction = self._transaction(handle, at_once)
-        deliveries = [DeliveryMode.SENT if at_once else self._modes.choose(event, transaction) for event in events]
-        self._refuse_blocking(deliveries, events[0], transaction, blocking)
-        now_ms, _ = yield NOW
+        transaction, deliveries = self._choose(events, handle, blocking=blocking, at_once=at_once)
+        now_ms: int = yield Now()
         messages = []
         for event, delivery in zip(events, deliveries, strict=True):
             with span("publish", event, group=self._modes.rules.group) as made:
                 messages.append(self._message(event, delivery, now_ms, made))
-        return (yield from self._modes.deliver(deliveries, events, messages, transaction, check_after_s=check_after_s))
+        return (
+            yield from self._modes.deliver(
+                deliveries, events, messages, transaction, check_after_s=check_after_s, blocking=blocking
+            )
+        )
 
-    def _transaction(self, handle: Any, at_once: bool) -> LocalTransaction | None:
-        """Return the transaction that is meant; None for none, for certain."""
-        transaction = None if at_once else self._modes.provider.current(handle)
-        if transaction is None and not at_once:
-            refuse_inherited(self._modes.provider)
-        return transaction
+    def _choose(
+        self, events: Sequence[Event], handle: Any, *, blocking: bool, at_once: bool
+    ) -> tuple[LocalTransaction | None, list[DeliveryMode]]:
+        """Return the transaction that is meant, None for none, for certain, and the way of each event.
 
-    def _refuse_blocking(
-        self, deliveries: Sequence[DeliveryMode], event: Event, transaction: LocalTransaction | None, blocking: bool
-    ) -> None:
-        """Raise UsageError where the network is to be waited for in a transaction of an event loop."""
+        Raises UsageError for an event that is wrong, and where the network is to be waited for in a transaction of an event loop.
+        """
+        for event in events:
+            self._check(event)
+        if at_once:
+            return None, [DeliveryMode.SENT] * len(events)
+        provider = self._modes.provider
+        transaction = provider.current(handle)
+        if transaction is None:
+            refuse_inherited(provider)
+        deliveries = [self._modes.choose(event, transaction) for event in events]
         waits = any(delivery is not DeliveryMode.DEFERRED for delivery in deliveries)
-        if waits and blocking and transaction is not None and not transaction.waits and self._modes.provider.awaiting() is None:
-            raise UsageError(f"{event}: its local transaction runs on an event loop: await publish_async(…) instead of publish(…)")
+        if waits and blocking and transaction is not None and not transaction.waits and provider.awaiting() is None:
+            raise UsageError(
+                f"{events[0]}: its local transaction runs on an event loop: await publish_async(…) instead of publish(…)"
+            )
+        return transaction, deliveries
 
     def _message(self, event: Event, delivery: DeliveryMode, now_ms: int, made: Span | None) -> Message:
         """Return the message of an event, and note its size in the span that was made."""
@@ -142,7 +149,8 @@ class Facade:
         check_code(event.code)
         check_id(event.id)
         self.declared(event.topic)
-        if event.transactional and not self._modes.rules.outbox and not self._checks.can_answer(event.topic, event.code):
+        unanswered = self._checks.provider is None and self._checks.function(event.topic, event.code) is None
+        if unanswered and event.transactional and not self._modes.rules.outbox:
             raise NoChecker(
                 f"{event} is transactional, and no broker's check could be answered: give the publisher the database "
                 f"(session=…), or decorate a function with @check({event.topic!r}, {event.code!r})"

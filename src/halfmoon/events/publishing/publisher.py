@@ -1,7 +1,8 @@
 """The publisher: what a service declares, and the one call that publishes. The outermost of four layers.
 
 publisher (declaration, this file) → `facade` (checks, conversion, tracing) → `delivery_modes` (at once, after the commit, in two
-phases, through the outbox; `attempts` repeats, `completion` decides) → `transport` (one attempt). Nothing here waits by itself.
+phases, through the outbox; `attempts` repeats, `completion` decides) → `transport` (one attempt). A publish is one operation, which
+the transport drives; nothing here waits by itself.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any, Self, TypedDict, TypeVar, Unpack
 
+from halfmoon.effects import Op
 from halfmoon.errors import NotRunning, UsageError
 from halfmoon.events.checks.checks import Checks
 from halfmoon.events.checks.tokens import TokenRetention, create_tables, require
@@ -40,7 +42,6 @@ from halfmoon.events.publishing.connection import Connection
 from halfmoon.events.publishing.decider import Decider
 from halfmoon.events.publishing.delivery_modes import DeliveryMode, DeliveryModes, DeliveryRules, Published
 from halfmoon.events.publishing.facade import Facade
-from halfmoon.events.publishing.flow import Flow, drive, drive_async
 from halfmoon.events.tables import OUTBOX, SENT, TOKENS, TableMissing
 from halfmoon.events.typed import required_type_of, type_of
 from halfmoon.limits import BODY_BYTES_MAX
@@ -155,7 +156,7 @@ class Publisher:
         the transaction wrote. A coroutine function runs on an event loop of its own. Raises UsageError for a second one.
         """
         if topic != "*":
-            self._declared(topic)
+            self._facade.declared(topic)
 
         def keep(function: _Check) -> _Check:
             self._checks.add(topic, code, function)
@@ -185,7 +186,7 @@ class Publisher:
             self._open()
         event = self._built(topic, code, payload, fields)
         check_code(event.code)
-        self._declared(check_name("topic", event.topic))
+        self._facade.declared(check_name("topic", event.topic))
         return event
 
     def _built(self, topic: str | object, code: str | None, payload: Any, fields: dict[str, Any]) -> Event:
@@ -236,9 +237,9 @@ class Publisher:
             self._open()
         changes = {"transactional": transactional, "headers": headers, "key": key, "raise_on_failure": raise_on_failure}
         event = self._event(topic, code, payload, {**changes, "deliver_at_ms": due_ms(delay, deliver_at)}, session, at_once)
-        after_s = self._after_s(check_after_s)
-        flow = self._facade.publish(event, handle=session, check_after_s=after_s, blocking=True, at_once=at_once)
-        return drive(flow, self.transport, self.provider.awaiting())
+        after_s = self._check_after_s if check_after_s is None else checked_after_s(check_after_s)
+        operation = self._facade.publish(event, handle=session, check_after_s=after_s, blocking=True, at_once=at_once)
+        return self.transport.run(operation, self.provider.awaiting())
 
     async def publish_async(
         self,
@@ -261,8 +262,9 @@ class Publisher:
             await asyncio.to_thread(self._open)
         changes = {"transactional": transactional, "headers": headers, "key": key, "raise_on_failure": raise_on_failure}
         event = self._event(topic, code, payload, {**changes, "deliver_at_ms": due_ms(delay, deliver_at)}, session, at_once)
-        flow = self._facade.publish(event, handle=session, check_after_s=self._after_s(check_after_s), at_once=at_once)
-        return await drive_async(flow, self.transport)
+        after_s = self._check_after_s if check_after_s is None else checked_after_s(check_after_s)
+        operation = self._facade.publish(event, handle=session, check_after_s=after_s, at_once=at_once)
+        return await self.transport.run_async(operation)
 
     def publish_many(
         self,
@@ -282,8 +284,8 @@ class Publisher:
         """
         if not self._started:
             self._open()
-        flow = self._many(events, transactional, session, check_after_s, at_once, blocking=True)
-        return drive(flow, self.transport, self.provider.awaiting())
+        operation = self._many(events, transactional, session, check_after_s, at_once, blocking=True)
+        return self.transport.run(operation, self.provider.awaiting())
 
     async def publish_many_async(
         self,
@@ -297,8 +299,8 @@ class Publisher:
         """As `publish_many`, without blocking the event loop."""
         if not self._started:
             await asyncio.to_thread(self._open)
-        flow = self._many(events, transactional, session, check_after_s, at_once, blocking=False)
-        return await drive_async(flow, self.transport)
+        operation = self._many(events, transactional, session, check_after_s, at_once, blocking=False)
+        return await self.transport.run_async(operation)
 
     def _many(
         self,
@@ -309,12 +311,12 @@ class Publisher:
         at_once: bool,
         *,
         blocking: bool,
-    ) -> Flow[list[Published]]:
+    ) -> Op[list[Published]]:
         changes = {"transactional": transactional}
         made = [self._event(event, None, None, changes, session, at_once) for event in islice(events, EVENTS_MAX + 1)]
         if len(made) > EVENTS_MAX:
             raise UsageError(f"more than {EVENTS_MAX} events in one publish_many: call it several times")
-        after_s = self._after_s(check_after_s)
+        after_s = self._check_after_s if check_after_s is None else checked_after_s(check_after_s)
         return self._facade.publish_many(made, handle=session, check_after_s=after_s, blocking=blocking, at_once=at_once)
 
     def _event(
@@ -335,12 +337,6 @@ class Publisher:
         event.transactional = event.transactional and not at_once
         event.local = False
         return event
-
-    def _after_s(self, check_after_s: int | None) -> int | None:
-        return self._check_after_s if check_after_s is None else checked_after_s(check_after_s)
-
-    def _declared(self, topic: str) -> None:
-        self._facade.declared(topic)
 
     # ------------------------------------------------------------ life
 

@@ -1,20 +1,19 @@
 """Transport of events: one attempt at a time, to a broker or to a bus in memory. Retries nothing and decides nothing.
 
 `Transport` is the interface. `halfmoon.events.publishing.client_transport` implements it over the client,
-`halfmoon.events.testing.MemoryBus` in memory.
+`halfmoon.events.testing.MemoryBus` in memory. What waits is an operation (`halfmoon.effects`): a publish is one that is made of the
+transport's own and of statements, and the transport drives it from its beginning to its end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol, TypeVar
 
-import msgspec
-
+from halfmoon.effects import Op
 from halfmoon.model import LocalTransactionState, Message, SendResult, StoredMessage
 
-TOGETHER_MAX = 256
-"""Messages of one call that are under way at one time; the next ones follow when these are answered."""
+T = TypeVar("T")
 
 Answer = Callable[[StoredMessage], LocalTransactionState]
 """Answers a broker's check of a half message. Runs in a thread.
@@ -25,20 +24,29 @@ OPEN: not decided yet, the broker asks again; UNKNOWN, or an exception: it asks 
 SendCallback = Callable[[SendResult | None, BaseException | None], None]
 """Called with the result or the error of a send that nobody waits for. Runs on the transport's own thread; must not wait."""
 
+Wait = Callable[[Awaitable[Any]], Any]
+"""Waits for an awaitable where blocking code runs on an event loop, as in a greenlet."""
 
-class Prepared(msgspec.Struct, frozen=True):
-    """A half message that a broker has stored. ``server_data`` is what the transport needs to decide it, opaque to others."""
 
-    message_id: str
-    result: SendResult
-    server_data: Any
+class Half(Protocol):
+    """Half message that a broker has stored. The rest of it is known to its transport only."""
+
+    @property
+    def message_id(self) -> str:
+        """Id of the message, which consumers see."""
+
+    @property
+    def result(self) -> SendResult:
+        """Place where the message was stored."""
 
 
 class Transport(Protocol):
-    """Carries messages. Every call makes one attempt; the message's id (``Message.msg_id``) is the caller's and stays the same when
-    it tries again, ``attempt`` counts from 1. A message whose broker did not keep a promise (flush, slave) counts as failed.
+    """Carries messages. Each operation makes one attempt with each of some messages, all at once; a message's id
+    (``Message.msg_id``) is the caller's and stays the same when it tries again, ``Message.attempt`` counts from 1. A message whose
+    broker did not keep a promise (flush, slave) counts as failed.
 
-    Calls raise what the client raises (`HalfmoonError`); waiting ends after ``timeout_ms``. Safe to use from many threads.
+    An operation returns a result or an error of each message in their order; of a single message, and where none could be sent, it
+    may raise the error. Errors are the client's (`HalfmoonError`); waiting ends after ``timeout_ms``. Safe for many threads.
     """
 
     def start(self, answer: Answer) -> None:
@@ -56,31 +64,25 @@ class Transport(Protocol):
     def new_id(self) -> str:
         """Return a new message id, as the client makes them (UNIQ_KEY: tools read the time from it)."""
 
-    def send(self, message: Message, *, attempt: int, timeout_ms: int) -> SendResult:
-        """Send a message that consumers see at once."""
+    def run(self, operation: Op[T], wait: Wait | None = None) -> T:
+        """Drive an operation in this thread, and the functions that it runs. With ``wait`` nothing blocks but these functions."""
 
-    async def send_async(self, message: Message, *, attempt: int, timeout_ms: int) -> SendResult:
-        """As `send`, on any event loop."""
+    async def run_async(self, operation: Op[T]) -> T:
+        """Drive an operation on the running event loop, where the functions that it runs are called, and awaited."""
 
-    def prepare(self, message: Message, *, attempt: int, timeout_ms: int, check_after_s: int | None) -> Prepared:
-        """Store a half message: the first phase. ``check_after_s``: the age before which the broker does not ask."""
+    def send(self, messages: Sequence[Message], timeout_ms: int) -> Op[Sequence[SendResult | Exception]]:
+        """Send messages that consumers see at once."""
 
-    async def prepare_async(self, message: Message, *, attempt: int, timeout_ms: int, check_after_s: int | None) -> Prepared:
-        """As `prepare`, on any event loop."""
-
-    def prepare_many(
-        self, messages: Sequence[Message], *, timeout_ms: int, check_after_s: int | None
-    ) -> list[Prepared | Exception]:
-        """Store half messages, all at once, each by its `Message.attempt`: what `prepare` returns, or raises, of each."""
-
-    def send_many(self, messages: Sequence[Message], *, timeout_ms: int) -> list[SendResult | Exception]:
-        """Send messages, all at once, as `prepare_many` stores them."""
+    def prepare(
+        self, messages: Sequence[Message], timeout_ms: int, check_after_s: int | None = None
+    ) -> Op[Sequence[Half | Exception]]:
+        """Store half messages: the first phase. ``check_after_s``: the age before which the broker does not ask."""
 
     def post(self, message: Message, callback: SendCallback, *, timeout_ms: int) -> None:
         """Begin to send a message and return at once; ``callback`` is called when it has ended."""
 
-    def decide(self, prepared: Prepared, *, commit: bool) -> None:
+    def decide(self, half: Any, *, commit: bool) -> None:
         """Tell the broker, one-way, what to do with a half message: the second phase. Returns at once and raises nothing."""
 
-    def leave(self, prepared: Prepared) -> None:
-        """Nothing will be decided here: from now on checks of this message are answered by ``answer``."""
+    def leave(self, half: Any) -> None:
+        """Decide nothing here: from now on checks of this message are answered by ``answer``."""

@@ -6,7 +6,7 @@ import asyncio
 import atexit
 import os
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import CancelledError, Future
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -120,8 +120,8 @@ class BackgroundLoop:
         self.check_process()
         self._loop.call_soon_threadsafe(partial(function, *arguments, **named))
 
-    def submit(self, start: Callable[[], asyncio.Future[T]]) -> Future[T]:
-        """Have the loop start something that gives an asyncio future; return one that any thread can wait for."""
+    def submit(self, start: Callable[[], Awaitable[T]]) -> Future[T]:
+        """Have the loop start something that is awaited; return a future that any thread can wait for."""
 
         async def run() -> T:
             return await start()

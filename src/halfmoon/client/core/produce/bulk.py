@@ -12,6 +12,7 @@ from halfmoon.client.core.ask import call
 from halfmoon.client.core.names import wrap
 from halfmoon.client.core.produce.outgoing import Outgoing
 from halfmoon.client.core.produce.send import Sender
+from halfmoon.client.core.produce.send_result import send_result
 from halfmoon.effects import Op, now, sleep
 from halfmoon.errors import ConnectFailed, HalfmoonError, NetworkError, UsageError
 from halfmoon.model import WAIT, MessageQueue, SendResult, SendStatus
@@ -70,7 +71,7 @@ def _attempt(sender: Sender, encoded: Encoded, queue: MessageQueue, timeout_ms: 
     except ConnectFailed:
         yield from sender.routes.look_for(topic, queue.broker_name)  # for the next attempt
         raise
-    result = sender.result(reply, outgoing, target, address)
+    result = send_result(reply, outgoing, target, address, sender.settings.namespace)
     if result.status is not SendStatus.SEND_OK:
         raise NetworkError(f"{queue.broker_name} stored it, but answered {result.status.name}", address)
     return result

@@ -43,15 +43,11 @@ class SendObserver(Protocol):
 
 def properties_text(properties: dict[str, str]) -> str:
     """Return properties as a header carries them. Raises MessageIllegal when they are too long to be stored."""
-    return _encoded(properties, PROPERTIES_BYTES_MAX).decode()
+    return properties_bytes(properties, PROPERTIES_BYTES_MAX).decode()
 
 
-def properties_bytes(properties: dict[str, str]) -> bytes:
-    """Return a new message's properties as they are stored. Raises MessageIllegal when they leave no room to redeliver it."""
-    return _encoded(properties, PROPERTIES_SENT_MAX)
-
-
-def _encoded(properties: dict[str, str], most_bytes: int) -> bytes:
+def properties_bytes(properties: dict[str, str], most_bytes: int = PROPERTIES_SENT_MAX) -> bytes:
+    """Return properties as they are stored. Raises MessageIllegal when those of a new message leave no room to redeliver it."""
     data = wire_properties.encode(properties)
     if len(data) > most_bytes:
         raise MessageIllegal(f"the message properties are {len(data)} bytes long, MAX: {most_bytes}")

@@ -124,9 +124,9 @@ class Sender:
     ) -> FirstAttempt | None:
         """Return what `send` and `send_async` would do first, where that needs no waiting and nobody observes attempts.
 
-        None: nothing was done, and they must be run. Else the caller sends it, and passes the reply to `result` or the error to
-        `continue_send`. ``begin`` and ``born_ms`` are now (steady, and since the epoch). Raises UsageError, and what ``selector``
-        raises.
+        None: nothing was done, and they must be run. Else the caller sends it, and passes the reply to `send_result` or the error
+        to `continue_send`. ``begin`` and ``born_ms`` are now (steady, and since the epoch). Raises UsageError, and what
+        ``selector`` raises.
         """
         settings = self.settings
         if self.tracer is not None or self._observes:
@@ -390,7 +390,7 @@ class Sender:
         born_ms: int = yield _NOW
         try:
             reply: Command = yield Call(address, self.header(outgoing, queue, born_ms), outgoing.body, left)
-            result = self.result(reply, outgoing, queue, address)
+            result = send_result(reply, outgoing, queue, address, self.settings.namespace)
         except (NetworkError, BrokerError) as exc:
             yield from self._note(outgoing, queue, address, born_ms, start, None)
             if not isinstance(exc, ConnectFailed) or (yield from self._moved(queue, address)) is None:
@@ -408,10 +408,6 @@ class Sender:
             self.faults.record(queue.broker_name, over - start, over, failed=result is None)
         if self.tracer is not None:
             self.tracer.sent(outgoing, queue, address, born_ms, born_ms + over - start, result)
-
-    def result(self, reply: Command, outgoing: Outgoing, queue: MessageQueue, address: str) -> SendResult:
-        """Return what a reply says. Raises BrokerError, and NetworkError for a broken reply."""
-        return send_result(reply, outgoing, queue, address, self.settings.namespace)
 
     def header(self, outgoing: Outgoing, queue: MessageQueue, at: int) -> SendMessageV2:
         settings = self.settings

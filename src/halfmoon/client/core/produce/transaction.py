@@ -12,8 +12,8 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from halfmoon.client.core.ask import tell
 from halfmoon.client.core.instance import Instance
+from halfmoon.client.core.names import wrap
 from halfmoon.client.core.produce.send import Sender
 from halfmoon.client.core.produce.transaction_check import (
     CheckFunction,
@@ -26,7 +26,7 @@ from halfmoon.client.core.produce.transaction_check import (
 )
 from halfmoon.client.core.route_table import ROUTES_FAILED
 from halfmoon.client.settings import TransactionSettings
-from halfmoon.effects import Now, Op, SteadyTime, now, run, sleep, steady
+from halfmoon.effects import Now, Op, SteadyTime, Tell, now, run, sleep, steady
 from halfmoon.errors import HalfmoonError, HalfRolledBack, NoNameServer, NoNameServerAnswers, UsageError
 from halfmoon.hot import tag_hash
 from halfmoon.model import LocalTransactionState, Message, SendResult, SendStatus, TransactionSendResult
@@ -107,7 +107,8 @@ class OpenHalf:
     def decide(self, state: LocalTransactionState, error: Exception | None = None) -> Op[None]:
         """Tell the broker what to do with it: the second phase. Raises UsageError unless it is open, and nothing of the network."""
         self.leave()
-        yield from self._transactions.second_phase(self, state, error)
+        transactions = self._transactions
+        yield from transactions.sender.placed(transactions.second_phase(self, state, error))
 
     def leave(self) -> None:
         """Leave it to the broker's check, which the user's code answers from now on. Raises UsageError unless it is open."""
@@ -315,10 +316,8 @@ class Transactions:
         Where the broker asked while the local transaction ran, this is the late answer: it names the offsets of the question.
         Differs: the original names the first ones, and the copy that was written to ask is then asked for, and delivered, again.
         """
-        return self.sender.placed(self._second_phase(half, state, error))
-
-    def _second_phase(self, half: OpenHalf, state: LocalTransactionState, error: Exception | None) -> Op[None]:
         result, check = half.result, half.question
+        topic = wrap(result.queue.topic, self.settings.namespace)
         try:
             place = parse_offset_msg_id(result.offset_msg_id or result.msg_id)
             request = EndTransaction(
@@ -329,15 +328,14 @@ class Transactions:
                 msg_id=result.msg_id,
                 from_transaction_check=check is not None,
                 transaction_id=result.transaction_id,
-                topic=self.instance.wire(result.queue.topic),
+                topic=topic,
                 broker_name=result.queue.broker_name,
             )
             address = self.instance.routes.master(result.queue.broker_name) or place.address
             remark = None if error is None else remark_of("executeLocalTransactionBranch exception: ", error)
-            yield from tell(address, request, b"", self.settings.send_timeout_ms, remark)
+            yield Tell(address, request, b"", self.settings.send_timeout_ms, remark)
             if (tracer := self.sender.tracer) is not None:
-                at, topic, late = (yield from now()), self.instance.wire(result.queue.topic), check is not None
-                tracer.ended(half.message, topic, result.msg_id, address, state, at, from_check=late)
+                tracer.ended(half.message, topic, result.msg_id, address, state, (yield from now()), from_check=check is not None)
         except Exception as exc:
             what = _described(half.message)
             log.warning("second phase not sent, the broker will ask: state=%s %s reason=%s", state.name, what, exc)
