@@ -77,11 +77,11 @@ class CoreHost:
         return self.addresses[0]
 
     def now(self) -> int:
-        """This machine's clock as its process reads it, milliseconds since the epoch."""
+        """Return the machine's clock as its process reads it, milliseconds since the epoch."""
         return self._clock.now()
 
     def instant(self) -> Instant:
-        """Both times of this machine as its process reads them."""
+        """Return both times of the machine as its process reads them."""
         return self._clock.instant()
 
     def step_clock(self, ms: int) -> None:
@@ -290,7 +290,7 @@ class _Life:
         self._guarded(done)
 
     def _watched(self, operation: Any) -> Generator[Any, Any, Any]:
-        """The same operation; after each of its steps a turn comes, as in the runtime."""
+        """Run an operation; after each of its steps a turn comes, as in the runtime."""
         value: Any = None
         error: BaseException | None = None
         while True:
