@@ -14,7 +14,7 @@ from simulation.transactions.log import EXPIRED_TOPIC, HALF_TOPIC, OP_TOPIC, TxL
 from simulation.transactions.producers import key_of
 
 ALWAYS = re.compile(r"leaked: \S+ was read|twice: ")
-"""What holds of damaged transactions, too."""
+"""Problems that damaged transactions may not have either."""
 _KEY = re.compile(r"\bP_\w+\.\d+-\d+")
 _INDEX = re.compile(r"^(?:[\w ]+: )?(\S+): .*?half message (\d+)")
 _SAID = re.compile(r"unexpected: logged: half message (\d+) is damaged: ")
@@ -47,14 +47,17 @@ def concerned(hits: dict[str, list[Hit]], known: dict[tuple[str, int], str], log
     return Concerned(frozenset(keys), frozenset(shown), frozenset({*indexes, *(at for at, key in known.items() if key in keys)}))
 
 
-def of_the_others(problems: list[str], these: Concerned) -> list[str]:
-    """Return the problems that are about no damaged transaction, or that none may have."""
-    return [
-        problem
-        for problem in problems
-        if not _about(problem, these)
-        or (ALWAYS.match(problem) and not (problem.startswith("twice: ") and these.shown.intersection(_KEY.findall(problem))))
-    ]
+def of_the_others(problems: dict[str, list[str]], these: Concerned) -> dict[str, list[str]]:
+    """Return the problems that are about no damaged transaction, or that none may have; by checker."""
+    return {
+        checker: [problem for problem in those if not _is_excused(f"{checker}: {problem}", these)]
+        for checker, those in problems.items()
+    }
+
+
+def _is_excused(problem: str, these: Concerned) -> bool:
+    shown = problem.startswith("twice: ") and these.shown.intersection(_KEY.findall(problem))
+    return _about(problem, these) and (not ALWAYS.match(problem) or bool(shown))
 
 
 def _about(problem: str, these: Concerned) -> bool:
