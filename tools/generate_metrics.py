@@ -49,8 +49,6 @@ dashboards made for it find them without the exporter in between. Two things dif
 last collection. And some are missing: `rocketmq_client_…`, because only consumers know it (`mqadmin consumerStatus`), and
 `rocketmq_group_count`, whose labels are addresses of clients.
 
-`halfmoon tx status --prometheus` writes figures of transactions under the same names from outside, of any of our brokers.
-
 ## Who may ask
 
 The port listens on 127.0.0.1. Another `http_host` is refused without `--allow-remote`. It knows no accounts: whoever reaches it can
