@@ -49,8 +49,6 @@ dashboards for it work without the exporter. There are two differences. Values a
 collection. And some metrics are missing: `rocketmq_client_…`, which only consumers know (`mqadmin consumerStatus`), and
 `rocketmq_group_count`, whose labels are addresses of clients.
 
-`halfmoon tx status --prometheus` writes the transaction figures of any Halfmoon broker under the same names, from outside.
-
 ## Access
 
 The port listens on 127.0.0.1. Another `http_host` is refused without `--allow-remote`. There are no accounts: any client that

@@ -36,6 +36,7 @@ def ways_out(source: str) -> list[str]:
 OTHERWISE = {
     "shared/lines.py": "say",
     "shared/output.py": "tables and JSON, whose texts are escaped",
+    "shared/command_group.py": "help pages of groups without a command",
     "shared/options.py": "a question, which takes plain texts only",
     "completion.py": "a script, which has no texts of others",
     "events.py": "YAML of the user's own declarations",
