@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from halfmoon.console.access import audit as module
 from halfmoon.console.access.audit import (
     BEGUN,
     FAILURES_MAX,
@@ -193,9 +192,8 @@ def test_entries_are_kept_for_400_days(audit, clock):
     assert topics(audit.read(10)) == ["last", "next", "a year later"]
 
 
-def test_a_flood_of_one_user_takes_no_entry_of_another_however_many_there_are(audit, monkeypatch):
-    for name, value in {"ENTRIES_MAX": 40, "LOOK_EVERY": 10, "MAKE_ROOM": 15}.items():
-        monkeypatch.setattr(module, name, value)
+def test_a_flood_of_one_user_takes_no_entry_of_another_however_many_there_are(audit):
+    audit.entries_max, audit.look_every, audit.make_room = 40, 10, 15
     for number in range(5):
         audit.end(audit.begin("bob", HERE, "topics delete", {"topic": f"bob's {number}"}), "done: deleted")
     for number in range(300):

@@ -67,8 +67,7 @@ class Counters(msgspec.Struct):
 class Decisions:
     """The service of the second phase."""
 
-    ops_at_once = 256
-    """Owed op records that one turn writes."""
+    ops_at_once = 256  # owed op records that one turn writes
 
     def __init__(
         self, context: Context, index: TransactionIndex, cache: HalfMessageCache, sends: Sends, late: LateDecisions,

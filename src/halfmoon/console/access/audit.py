@@ -65,6 +65,8 @@ class Audit:
     Threads and processes may share it. ``now_ms``: milliseconds since the epoch.
     """
 
+    entries_max, look_every, make_room = ENTRIES_MAX, LOOK_EVERY, MAKE_ROOM
+
     def __init__(self, directory: Path, now_ms: Callable[[], int]) -> None:
         self._opened, self._now_ms = partial(opened, directory, "the audit log", NotAudited), now_ms
 
@@ -90,7 +92,7 @@ class Audit:
     def _join_failures(self, database: sqlite3.Connection, change_id: int) -> None:
         """Count a failed change in an earlier entry, where its user has no entry left in this minute."""
         same = "user = (SELECT user FROM audit WHERE id = ?) AND outcome LIKE 'failed%' AND at_ms > ? AND minute IS NULL"
-        asked = [change_id, self._now_ms() - 60_000, change_id - LOOK_EVERY, change_id - 1]
+        asked = [change_id, self._now_ms() - 60_000, change_id - self.look_every, change_id - 1]
         before = database.execute(
             f"SELECT id FROM audit WHERE {same} AND id BETWEEN ? AND ? ORDER BY id DESC LIMIT ?", [*asked, FAILURES_MAX]
         ).fetchall()
@@ -135,7 +137,7 @@ class Audit:
         with self._opened(writes=True) as database:
             insert = "INSERT INTO audit (at_ms, user, address, action, fields, outcome, minute) VALUES (?, ?, ?, ?, ?, ?, ?)"
             entry_id = database.execute(insert, row).lastrowid or 0
-            _forget(database, self._now_ms() - KEPT_MS, entry_id)
+            self._forget(database, self._now_ms() - KEPT_MS, entry_id)
         return entry_id
 
     def _entry(self, row: dict[str, Any]) -> AuditEntry:
@@ -143,17 +145,18 @@ class Audit:
         is_over = entry.outcome == BEGUN and abs(self._now_ms() - entry.at_ms) >= RUNNING_MS
         return msgspec.structs.replace(entry, outcome=UNKNOWN) if is_over else entry
 
-
-def _forget(database: sqlite3.Connection, before_ms: int, entry_id: int) -> None:
-    """Remove at most two entries that are too old, so that a wrong clock does little harm; and make room."""
-    oldest = "SELECT id FROM audit ORDER BY id LIMIT 2"
-    database.execute(f"DELETE FROM audit WHERE id IN ({oldest}) AND at_ms < ?", [before_ms])
-    if entry_id % LOOK_EVERY or database.execute("SELECT count(*) FROM audit").fetchone()[0] <= ENTRIES_MAX:
-        return
-    most = "SELECT user FROM audit GROUP BY user ORDER BY count(*) DESC LIMIT 1"
-    theirs = f"SELECT id FROM audit WHERE user = ({most}) ORDER BY id LIMIT ?"
-    count = database.execute(f"DELETE FROM audit WHERE id IN ({theirs})", [MAKE_ROOM]).rowcount
-    log.warning("the audit log has more than %d entries: the oldest %d of the user with most are removed", ENTRIES_MAX, count)
+    def _forget(self, database: sqlite3.Connection, before_ms: int, entry_id: int) -> None:
+        """Remove at most two entries that are too old, so that a wrong clock does little harm; and make room."""
+        oldest = "SELECT id FROM audit ORDER BY id LIMIT 2"
+        database.execute(f"DELETE FROM audit WHERE id IN ({oldest}) AND at_ms < ?", [before_ms])
+        if entry_id % self.look_every or database.execute("SELECT count(*) FROM audit").fetchone()[0] <= self.entries_max:
+            return
+        most = "SELECT user FROM audit GROUP BY user ORDER BY count(*) DESC LIMIT 1"
+        theirs = f"SELECT id FROM audit WHERE user = ({most}) ORDER BY id LIMIT ?"
+        count = database.execute(f"DELETE FROM audit WHERE id IN ({theirs})", [self.make_room]).rowcount
+        log.warning(
+            "the audit log has more than %d entries: the oldest %d of the user with most are removed", self.entries_max, count
+        )
 
 
 @contextmanager
