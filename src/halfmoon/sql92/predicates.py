@@ -27,8 +27,8 @@ SEARCHES: dict[str, Callable[[bytes, bytes], bool]] = {
     "STARTSWITH": bytes.startswith,
     "ENDSWITH": bytes.endswith,
 }
-"""Tests of a value and a text by the words of `halfmoon.sql92.tokens.SEARCHES`. The compiled twin leaves words that it does not know
-to them."""
+"""Tests of a value and a text by the words of `halfmoon.sql92.tokens.SEARCHES`. The compiled twin leaves words that it does not
+know to them."""
 
 _READERS: dict[str, Callable[[bytes], Any]] = {"int": int_of, "long": long_of}
 
