@@ -22,6 +22,14 @@ Properties = Mapping[bytes, bytes]
 Test = Callable[[Properties], bool | None]
 
 _SIGNS: dict[str, Callable[[int, int], bool]] = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
+SEARCHES: dict[str, Callable[[bytes, bytes], bool]] = {
+    "CONTAINS": operator.contains,
+    "STARTSWITH": bytes.startswith,
+    "ENDSWITH": bytes.endswith,
+}
+"""Tests of a value and a text by the words of `halfmoon.sql92.tokens.SEARCHES`. The compiled twin leaves words that it does not
+know to them."""
+
 _READERS: dict[str, Callable[[bytes], Any]] = {"int": int_of, "long": long_of}
 
 
@@ -116,8 +124,7 @@ def _search(node: Search, of: _Operand) -> Test:
         return lambda m: False
     if of.kind != "text":
         return lambda m: (read(m), False)[1]  # read all the same: it may be unfit
-    searches: dict[str, Callable[[bytes, bytes], bool]] = {"CONTAINS": operator.contains, "STARTSWITH": bytes.startswith}
-    finds = searches.get(node.word, bytes.endswith)
+    finds = SEARCHES[node.word]
 
     def test(m: Properties) -> bool:
         value = read(m)

@@ -1,8 +1,8 @@
 """The gate: what producers may store, and where it goes.
 
 A send passes the steps one by one, and joins the group of its queue; the groups of a turn are stored and answered together
-(`halfmoon.broker.send.sends`). A queue is open for the compiled reader once a send to it passed, until topics change: it then forms
-groups of ordinary sends straight from the bytes.
+(`halfmoon.broker.send.sends`). A queue is open once a send to it passed, until topics change: further sends pass without the steps
+about topic and queue, and the compiled reader forms groups of ordinary ones straight from the bytes.
 
 Follows SendMessageProcessor and AbstractSendMessageProcessor (RocketMQ 4.9.8).
 Differs: a delayed or transactional message in a batch is refused, which the original stores as an ordinary one; so is a message
@@ -81,10 +81,14 @@ class Gate(Service):
         self.reader = Reader(sends.broker_pairs, sends.message_bytes_max)
         self._groups: dict[tuple[str, int, str], tuple[list[Draft], list[Sender]]] = {}
         """Sends that passed in this turn, by topic, queue and producer group."""
+        self._open: dict[tuple[str, int], TopicConfig] = {}
+        """The topic of each open queue."""
         self._epoch = -1
-        self._steps: tuple[Step, ...] = (
-            self._time, self._topic, self._permission, self._queue, self._repeated, self._retry, self._transaction, self._delay,
-            self._records, self._queue_created,
+        self._open_steps: tuple[Step, ...] = (
+            self._time, self._repeated, self._retry, self._transaction, self._delay, self._records,
+        )  # fmt: skip
+        self._steps = (
+            self._time, self._topic, self._permission, self._queue, *self._open_steps[1:], self._queue_created,
         )  # fmt: skip
 
     def handlers(self) -> Handlers:
@@ -100,9 +104,14 @@ class Gate(Service):
     def read(self, peer: Peer, data: bytes, verifier: Verifier | None = None) -> tuple[list[Frame], int, int, str | None]:
         """Read what a connection brought, see `halfmoon.hot.Reader.read`; its ordinary sends wait for `turn`."""
         if self._epoch != self._topics.epoch:
-            self._epoch = self._topics.epoch
-            self.reader.close()
+            self._close()
         return self.reader.read(peer.number, peer.host, data, verifier)
+
+    def _close(self) -> None:
+        """Close all queues, as topics changed."""
+        self._epoch = self._topics.epoch
+        self._open.clear()
+        self.reader.close()
 
     def turn(self, now: int) -> None:
         """Store what was read in this turn, with one write to the log, and reply."""
@@ -215,7 +224,12 @@ class Gate(Service):
             is_repeat = REPEAT in sending.properties
             if is_repeat:
                 self.turn(request.now.date)  # the first attempt may be in it
-            for step in self._steps:
+            if self._epoch != self._topics.epoch:
+                self._close()
+            config = self._open.get((sending.header.topic, sending.queue_id))
+            if config is not None:
+                sending.config = config
+            for step in self._steps if config is None else self._open_steps:
                 if step(sending):
                     break
             else:
@@ -345,6 +359,7 @@ class Gate(Service):
         # The reader neither sets the flag of many tags nor looks at how often a message was retried.
         if sending.config.topic_filter_type != MULTI_TAG and not topic.startswith(RETRY_PREFIX):
             self.reader.open(topic, sending.queue_id)
+            self._open[topic, sending.queue_id] = sending.config
         self._join(sending, "")
 
     def _join(self, sending: Sending, group: str) -> None:
