@@ -12,42 +12,29 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from collections.abc import Iterable
 
-from simulation.batches.history import BatchFaults, simulate_batches
-from simulation.delays.history import DelayFaults, simulate_delays
-from simulation.faults import Faults
-from simulation.history import STEPS
-from simulation.messages.history import simulate
-from simulation.order import history as order
-from simulation.polls import history as polls
-from simulation.redelivery.history import RedeliveryFaults, simulate_redelivery
-from simulation.topics import history as topics
-from simulation.topics import waiting
-from simulation.transactions.faults import TxFaults
-from simulation.transactions.history import simulate_transactions
+from simulation.batches.batches import Batches
+from simulation.batches.weeks import Weeks
+from simulation.delays import Delays
+from simulation.history import Workload, simulate
+from simulation.messages import Messages
+from simulation.order import Order
+from simulation.polls import Polls
+from simulation.redelivery import Redelivery
+from simulation.topics.deleted import Deleted
+from simulation.topics.waiting import Waiting
+from simulation.transactions.days import Days
+from simulation.transactions.mixed import Mixed
+from simulation.transactions.transactions import Transactions
 from simulation.verdict import Verdict
 
-
-class Workload(NamedTuple):
-    """What users do: the function that runs the history of a seed, and the kinds of faults that it knows."""
-
-    simulate: Callable[..., Verdict]
-    kinds: tuple[str, ...]
-
-
-WORKLOADS = {
-    "batches": Workload(simulate_batches, BatchFaults.KINDS),
-    "delays": Workload(simulate_delays, DelayFaults.KINDS),
-    "deleted": Workload(topics.simulate_deleted, topics.KINDS),
-    "messages": Workload(simulate, Faults.KINDS),
-    "order": Workload(order.simulate_order, order.KINDS),
-    "polls": Workload(polls.simulate_polls, polls.KINDS),
-    "redelivery": Workload(simulate_redelivery, RedeliveryFaults.KINDS),
-    "waiting": Workload(waiting.simulate_waiting, waiting.KINDS),
-    "transactions": Workload(simulate_transactions, TxFaults.KINDS),
-}
+WORKLOADS: dict[str, type[Workload]] = {
+    workload.NAME: workload
+    for workload in (
+        Batches, Days, Delays, Deleted, Messages, Mixed, Order, Polls, Redelivery, Transactions, Waiting, Weeks
+    )
+}  # fmt: skip
 
 
 def main() -> int:
@@ -56,13 +43,13 @@ def main() -> int:
     options = parser.parse_args()
     kinds = None if options.kinds is None else tuple(kind for kind in options.kinds.split(",") if kind)
     chosen = [options.workload] if options.workload else sorted(WORKLOADS)
-    workloads = [WORKLOADS[name] for name in chosen if set(kinds or ()) <= set(WORKLOADS[name].kinds)]
+    workloads = [WORKLOADS[name] for name in chosen if set(kinds or ()) <= set(WORKLOADS[name].known())]
     if not workloads:
         parser.error(f"no workload knows all of these kinds: {', '.join(kinds or ())}")
     broken: list[int] = []
     begun = time.monotonic()
     for seed in range(options.seed, options.seed + options.seeds):
-        verdicts = (workload.simulate(seed, steps=options.steps, flush=options.flush, kinds=kinds) for workload in workloads)
+        verdicts = (simulate(each, seed, steps=options.steps, flush=options.flush, kinds=kinds) for each in workloads)
         if print_all(verdicts, whole=options.seeds == 1):
             broken.append(seed)
     if options.seeds > 1:
@@ -75,10 +62,10 @@ def command_line() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m simulation", description="Run simulated histories of a cluster.")
     parser.add_argument("--seed", type=int, default=1, help="the first seed (default: %(default)s)")
     parser.add_argument("--seeds", type=int, default=1, help="number of seeds (default: %(default)s)")
-    parser.add_argument("--steps", type=int, default=STEPS, help="number of faults in each history (default: %(default)s)")
+    parser.add_argument("--steps", type=int, help="number of faults in each history (default: the workload's)")
     parser.add_argument("--flush", choices=("sync", "async"), help="flush mode (default: drawn from the seed)")
-    parser.add_argument("--workload", choices=sorted(WORKLOADS), help="what users do (default: one history of each)")
-    known = "; ".join(f"{name}: {', '.join(workload.kinds)}" for name, workload in WORKLOADS.items())
+    parser.add_argument("--workload", choices=sorted(WORKLOADS), help="work that users do (default: one history of each)")
+    known = "; ".join(f"{name}: {', '.join(workload.known())}" for name, workload in WORKLOADS.items())
     parser.add_argument("--kinds", help=f"kinds of faults, separated by commas (default: drawn from the seed). {known}")
     return parser
 

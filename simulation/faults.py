@@ -7,7 +7,7 @@ would hide.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
 
@@ -55,7 +55,7 @@ class Faults:
 
     KINDS: tuple[str, ...] = (*DRAWN, "full_disk", "descriptors", "vanish", "flip", "damage", "unwritable", "clock_set")
 
-    def __init__(self, cluster: Cluster, ledger: Ledger, random: Random, *, kinds: tuple[str, ...] | None = None) -> None:
+    def __init__(self, cluster: Cluster, ledger: Ledger, random: Random, *, kinds: Sequence[str] | None = None) -> None:
         self.cluster, self._ledger, self._random = cluster, ledger, random
         chosen = random.sample(self.DRAWN, random.randint(1, 5)) if kinds is None else list(kinds)
         self.kinds = sorted(chosen)

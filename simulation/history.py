@@ -1,14 +1,18 @@
-"""What the histories of all workloads have in common: topics, faults and a quiet end, and comparisons with what disks hold.
+"""One simulated history from a seed: `History` owns the world, faults, schedule and verdict; a `Workload` is its plugin.
 
-A workload derives its history from `History` and adds users, faults and checkers.
+verdict = simulate(Messages, seed=7)
+assert verdict.problems == []
+
+The same seed is the same history. Workloads say what users do, what may be faulted and what is checked.
 """
 
 from __future__ import annotations
 
+import logging
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from collections.abc import Set as AbstractSet
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
 from halfmoon.effects import Op, sleep
 from halfmoon.errors import HalfmoonError
@@ -23,24 +27,110 @@ from simulation.damage.fsck import judge_fsck
 from simulation.damage.rebuild import indexes_differ
 from simulation.faults import SLOW_US, STUCK_US, Faults
 from simulation.ledger import Contents, Ledger, Place, Queue, Seen
-from simulation.verdict import Verdict
-from simulation.workload import Plan, read_queue
+from simulation.users import Plan, read_queue
+from simulation.verdict import Verdict, by_checker, errors_logged
 
 BROKER = {"save_offsets_ms": 1000}
 """Broker settings of a history: consumers' progress is saved so often that a short history sees it."""
 
-STEPS = 6
-"""Faults of one history."""
+CLIENT: dict[str, Any] = {"heartbeat_ms": 1000, "request_timeout_ms": 1000, "route_refresh_ms": 5000}
+"""Settings of clients: brokers and clients find each other soon."""
+
+
+def simulate(
+    workload: type[Workload], seed: int, *, steps: int | None = None, flush: str | None = None,
+    kinds: Sequence[str] | None = None, **options: Any,
+) -> Verdict:  # fmt: skip
+    """Run the history of a seed and judge it.
+
+    ``steps`` is the number of faults; ``flush`` and ``kinds`` (see `Workload.known`) are drawn from the seed when not given.
+    ``options`` are settings of the workload, or go to `Cluster`. Exceptions, and errors that servers log, become problems.
+    """
+    own = {name: options.pop(name) for name in list(options) if name in workload.SETTINGS}
+    history = History(workload, seed, flush=flush, kinds=kinds, **own)
+    return history.run(workload.STEPS if steps is None else steps, **options)
 
 
 class History:
-    """A cluster with users. ``plan`` is for users that speak the wire."""
+    """The world of a seed, what happens in it, and the verdict. ``plan`` is for users that speak the wire."""
 
-    def __init__(self, cluster: Cluster, ledger: Ledger) -> None:
-        self.cluster, self.messages = cluster, ledger
-        self.plan = Plan({broker.name: broker.address for broker in cluster.brokers}, ledger, lambda: cluster.timeline.now)
+    cluster: Cluster
+    faults: Faults
+    plan: Plan
+    settings: dict[str, Any]
+    """Settings of the brokers."""
 
-    # ---------------------------------------------------------------- running
+    def __init__(
+        self, workload: type[Workload], seed: int, *, flush: str | None = None, kinds: Sequence[str] | None = None, **own: Any
+    ) -> None:  # fmt: skip
+        self.seed, self.kinds = seed, None if kinds is None else list(kinds)
+        self.chance = Random(f"{workload.CHANCE or workload.NAME} {seed}")
+        self.flush = flush or ""
+        self.messages = Ledger(self.flush)
+        self.workload = workload(self)
+        vars(self.workload).update(own)
+
+    # ---------------------------------------------------------------- its life
+
+    def run(self, steps: int, **options: Any) -> Verdict:
+        """Make the world, let ``steps`` faults happen to it, judge it; return the verdict. ``options`` go to `Cluster`."""
+        workload, verdict = self.workload, Verdict(self.workload.NAME, self.seed, "")
+        with errors_logged(self._note, self.messages.unexpected.append):
+            try:
+                self.make_world(**options)
+                verdict.kinds = list(self.kinds or ())
+                workload.begin()
+                workload.happen(steps)
+                workload.end()
+                verdict.problems = by_checker({**workload.problems(), "unexpected": self.messages.unexpected})
+                verdict.counts = workload.count()
+            except Exception as exc:
+                verdict.problems = [*self.messages.unexpected, f"raised: {type(exc).__name__}: {exc}"]
+                logging.getLogger("halfmoon.simulation").info("seed %d", self.seed, exc_info=True)
+        verdict.flush = self.flush
+        if hasattr(self, "cluster"):
+            timeline = self.cluster.timeline
+            verdict.virtual_ms, verdict.events, verdict.lines = timeline.elapsed_ms, timeline.steps, list(timeline.history)
+        return verdict
+
+    def make_world(self, **options: Any) -> None:
+        """Draw what is not given, and make the cluster and its faults. ``options`` go to `Cluster`; settings are merged."""
+        drawn = self.workload.draw()
+        merged = {part: {**drawn.get(part, {}), **options.get(part, {})} for part in ("broker", "store")}
+        self.messages.flush, self.settings = self.flush, merged["broker"]
+        self.cluster = cluster = Cluster(self.seed, flush=self.flush, **{**drawn, **options, **merged})
+        self.plan = Plan({each.name: each.address for each in cluster.brokers}, self.messages, lambda: cluster.timeline.now)
+        if self.workload.FAULTS is not None:
+            self.faults = self.workload.make_faults(cluster.timeline.split("faults"))
+            self.kinds = self.faults.kinds
+            windows(self.messages, self.faults.kinds)
+
+    def draw_flush(self) -> str:
+        """Return the flush mode, drawn unless it is given."""
+        self.flush = self.flush or self.chance.choice(("sync", "async"))
+        return self.flush
+
+    def _note(self, text: str) -> None:
+        if hasattr(self, "cluster"):
+            self.cluster.timeline.note("log", text)
+
+    def strike(self, steps: int, gap_ms: tuple[int, int], step_ms: int) -> None:
+        """Let ``steps`` faults happen, ``step_ms`` of time for each, and end what does not end by itself."""
+        self.faults.begin(steps, gap_ms)
+        self.cluster.run(ms=steps * step_ms)
+        self.faults.end()
+        self.cluster.run(ms=4000)
+        self.faults.end()  # what was stopped in a write of its start meanwhile
+
+    def bounce(self, broker: BrokerNode, away_ms: tuple[int, int], *, power: bool = False) -> int:
+        """Kill a broker, and start it again after a time that is drawn; return that time."""
+        self.cluster.crash(broker, power=power)
+        drawn_ms = self.chance.randint(*away_ms)
+        self.cluster.run(ms=drawn_ms)
+        self.cluster.restart(broker)
+        return drawn_ms
+
+    # ---------------------------------------------------------------- users
 
     def create_topics(self, *topics: str, queues: int, wait: bool = True) -> None:
         """Ask every broker for topics and wait for the answers, whatever they are: brokers may be killed meanwhile."""
@@ -120,28 +210,86 @@ class History:
         return judge_fsck(broker.disk, findings, self.messages.damage_of(broker.name), transactions=transactions)
 
 
-class FaultHistory(History):
-    """A history with faults. A workload sets ``faults``, and says in `run` what its users do and how they are judged."""
+    def restart_all(self, look: Callable[[BrokerNode], dict[str, list[str]]]) -> dict[str, list[str]]:
+        """Stop every broker cleanly, compare its indexes with its log, and start it; return what is wrong, by checker.
 
-    faults: Faults
+        ``look`` is given each stopped broker, and returns what else is wrong.
+        """
+        problems: dict[str, list[str]] = {}
+        sizes = {name: SMALL[name] for name in ("queue_file_bytes", "hash_slots", "index_entries_max")}
+        for broker in self.cluster.brokers:
+            self.cluster.stop(broker)
+            spoilt = self.messages.damage_of(broker.name).places
+            found = {"indexes": indexes_differ(broker.disk, **sizes, spoilt=spoilt), **look(broker)}
+            if broker.left_locked:
+                found["stop"] = ["left and kept its store locked"]
+            for checker, those in found.items():
+                problems.setdefault(checker, []).extend(f"{broker.name}: {problem}" for problem in those)
+            self.cluster.restart(broker)
+        return problems
 
-    def run(self, steps: int) -> list[str]:
-        """Let users work and ``steps`` faults happen; return the problems."""
-        raise NotImplementedError
 
-    def judge(self, verdict: Verdict, steps: int) -> None:
-        """Run the history; tell the verdict its kinds of faults and its problems."""
-        verdict.kinds = self.faults.kinds
-        windows(self.messages, verdict.kinds)
-        verdict.problems = self.run(steps)
+class Workload:
+    """Plugin of a history: users of one kind, and how a history of them is judged.
 
-    def strike(self, steps: int, gap_ms: tuple[int, int], step_ms: int) -> None:
-        """Let ``steps`` faults happen, ``step_ms`` of time for each, and end what does not end by itself."""
-        self.faults.begin(steps, gap_ms)
-        self.cluster.run(ms=steps * step_ms)
-        self.faults.end()
-        self.cluster.run(ms=4000)
-        self.faults.end()  # what was stopped in a write of its start meanwhile
+    A history draws (`draw`), makes the world, calls `begin`, lets faults happen (`happen`), and calls `end`, `problems`, `count`.
+    """
+
+    NAME: ClassVar[str] = "nothing"
+    CHANCE: ClassVar[str] = ""
+    """Name of the source of chance; empty: ``NAME``."""
+    SETTINGS: ClassVar[tuple[str, ...]] = ()
+    """Names of attributes that options of `simulate` may set."""
+    STEPS: ClassVar[int] = 6
+    """Faults, or other events, of one history."""
+    PACE: ClassVar[tuple[tuple[int, int], int]] = (20, 1600), 1000
+    """Least and longest pause between two faults, and the time that each adds to a history; milliseconds."""
+    FAULTS: ClassVar[type[Faults] | None] = Faults
+    """Faults that happen beside the users' work; None: `happen` has its own ``KINDS`` of events."""
+    KINDS: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, history: History) -> None:
+        self.history, self.chance, self.messages = history, history.chance, history.messages
+        self.found: defaultdict[str, list[str]] = defaultdict(list)
+        """Problems that are found while a history goes on, by checker."""
+
+    @property
+    def cluster(self) -> Cluster:
+        """The world's cluster."""
+        return self.history.cluster
+
+    @classmethod
+    def known(cls) -> tuple[str, ...]:
+        """Return every kind of fault that a history may be asked for."""
+        return cls.KINDS if cls.FAULTS is None else cls.FAULTS.KINDS
+
+    def draw(self) -> dict[str, Any]:
+        """Draw from the seed what is not given; return options of `Cluster`."""
+        self.history.draw_flush()
+        return {"broker": BROKER}
+
+    def make_faults(self, random: Random) -> Faults:
+        """Return the faults of a history that has ``FAULTS``."""
+        assert self.FAULTS is not None
+        return self.FAULTS(self.cluster, self.messages, random, kinds=self.history.kinds)
+
+    def begin(self) -> None:
+        """Have users begin."""
+
+    def happen(self, steps: int) -> None:
+        """Let ``steps`` faults happen."""
+        self.history.strike(steps, *self.PACE)
+
+    def end(self) -> None:
+        """Have users come to their end, and let the cluster become quiet."""
+
+    def problems(self) -> dict[str, list[str]]:
+        """Return what is wrong, by checker."""
+        return self.found
+
+    def count(self) -> dict[str, int | str]:
+        """Return how much happened, by what it is."""
+        return {}
 
 
 def windows(ledger: Ledger, kinds: Iterable[str]) -> None:
@@ -158,16 +306,10 @@ def durable(broker: BrokerNode, seen: Seen) -> bool:
     return broker.disk.exists(path) and broker.disk.open(path).durable[at : at + len(seen.record)] == seen.record
 
 
-def indexes_of(broker: BrokerNode, spoilt: AbstractSet[int] = frozenset()) -> list[str]:
-    """Return how the indexes of a stopped broker differ from its log, beside the records at ``spoilt``."""
-    sizes = {name: SMALL[name] for name in ("queue_file_bytes", "hash_slots", "index_entries_max")}
-    return [f"indexes: {broker.name}: {problem}" for problem in indexes_differ(broker.disk, **sizes, spoilt=spoilt)]
-
-
 def changed(before: Contents, after: Contents, *, ends: bool = True) -> list[str]:
     """Return which queues hold other records after a clean restart, or have another begin or end (unless ``ends`` is false)."""
     return [
-        f"restart: {place} was {_brief(before.get(place))} and is {_brief(after.get(place))} after a clean restart"
+        f"{place} was {_brief(before.get(place))} and is {_brief(after.get(place))} after a clean restart"
         for place in sorted({*before, *after})
         if _records(before.get(place), ends) != _records(after.get(place), ends)
     ]

@@ -7,8 +7,7 @@ from typing import Generic, TypeVar
 
 from halfmoon.testing.clients import SimPullConsumer, SimPushConsumer
 from halfmoon.testing.cluster import BrokerNode, Cluster
-from simulation.history import History
-from simulation.ledger import Ledger
+from simulation.history import History, Workload
 
 
 class Member:
@@ -39,19 +38,25 @@ class Member:
 M = TypeVar("M", bound=Member)
 
 
-class MemberHistory(History, Generic[M]):
-    """A history whose members join (``join``), leave (``leave``), are killed (``crash``) and lose connections (``lose``).
+class MemberWorkload(Workload, Generic[M]):
+    """A workload whose members join (``join``), leave (``leave``), are killed (``crash``) and lose connections (``lose``).
 
     ``broker`` kills a broker, which forgets its locks, and starts it again. Any other kind is a method of members that is given the
-    source of chance. There are ``stay`` to ``members_max`` members, ``crash`` and ``leave`` permitting; the last is replaced.
+    source of chance. There are ``STAY`` to ``MEMBERS_MAX`` members, ``crash`` and ``leave`` permitting; the last is replaced.
     """
 
-    stay, members_max = 0, 4
+    FAULTS = None
+    STAY, MEMBERS_MAX = 0, 4
+    GAP_MS = 100, 3_000
 
-    def __init__(self, cluster: Cluster, ledger: Ledger, chance: Random, kinds: list[str]) -> None:
-        super().__init__(cluster, ledger)
-        self.chance, self.kinds = chance, kinds
+    def __init__(self, history: History) -> None:
+        super().__init__(history)
         self.members: list[M] = []
+
+    def draw_kinds(self, drawn: set[str]) -> None:
+        """Let kinds of events be those that were drawn, unless they are given."""
+        if self.history.kinds is None:
+            self.history.kinds = sorted(drawn)
 
     def member(self, number: int) -> M:
         """Make a member; it joins at once."""
@@ -61,23 +66,23 @@ class MemberHistory(History, Generic[M]):
         """Let one more member join."""
         self.members.append(self.member(len(self.members) + 1))
 
-    def let_happen(self, steps: int, gap_ms: tuple[int, int]) -> None:
-        """Let ``steps`` things happen, with pauses between them drawn from ``gap_ms``."""
+    def happen(self, steps: int) -> None:
+        """Let ``steps`` things happen, with pauses between them drawn from ``GAP_MS``."""
         for _ in range(steps):
-            self.cluster.run(ms=self.chance.randint(*gap_ms))
-            if self.kinds:
-                self.happen(self.chance.choice(self.kinds))
+            self.cluster.run(ms=self.chance.randint(*self.GAP_MS))
+            if self.history.kinds:
+                self.do(self.chance.choice(self.history.kinds))
 
-    def happen(self, kind: str) -> None:
+    def do(self, kind: str) -> None:
         """Let one thing happen, if it can."""
         here = [member for member in self.members if not member.gone]
         if kind == "broker":
             self.kill_broker(self.chance.choice(self.cluster.brokers))
         elif kind == "join":
-            if len(here) < self.members_max:
+            if len(here) < self.MEMBERS_MAX:
                 self.join()
         elif kind in ("leave", "crash"):
-            if len(here) > self.stay:
+            if len(here) > self.STAY:
                 self.chance.choice(here).go(crash=kind == "crash")
                 if len(here) == 1:
                     self.join()
@@ -86,6 +91,4 @@ class MemberHistory(History, Generic[M]):
 
     def kill_broker(self, broker: BrokerNode) -> None:
         """Kill a broker and start it again."""
-        self.cluster.crash(broker)
-        self.cluster.run(ms=self.chance.randint(1, 2_000))
-        self.cluster.restart(broker)
+        self.history.bounce(broker, (1, 2_000))

@@ -5,7 +5,7 @@ A message that asks to come later is parked once and comes once, not before its 
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -15,9 +15,6 @@ from halfmoon.wire.codes import COMPRESSED, COMPRESSION_MASK
 from halfmoon.wire.record import decode_record
 from simulation.batches.queries import LEVELS_MS, Query, Row
 from simulation.ledger import Contents, Place
-from simulation.verdict import by_checker
-
-PROBLEMS_MAX = 10
 
 Parked = dict[str, list[int]]
 """Name of a message → when one broker parked it for a batch, by its clock."""
@@ -59,17 +56,19 @@ def parked(broker: Broker) -> Parked:
     return times
 
 
-def check_batches(queries: list[Query], end: End) -> list[str]:
-    """Return what is wrong with the topics of a history at whose end every query was done."""
-    problems: list[str] = []
+def check_batches(queries: list[Query], end: End) -> dict[str, list[str]]:
+    """Return what is wrong, by checker, with the topics of a history at whose end every query was done."""
+    problems: defaultdict[str, list[str]] = defaultdict(list)
     for query in queries:
-        problems += [f"told: {problem}" for problem in query.problems]
+        problems["told"] += query.problems
         if query.done + 1 < query.target:
-            problems.append(f"progress: {query.id} came to batch {query.done} of {query.target}")
+            problems["progress"].append(f"{query.id} came to batch {query.done} of {query.target}")
         else:
-            problems += by_checker(_check_query(query, end), PROBLEMS_MAX)
+            for checker, those in _check_query(query, end).items():
+                problems[checker] += those
     strangers = [name for name in end.copies if not any(name.startswith(f"{query.id}/") for query in queries)]
-    return problems + [f"body: {name!r} is the key of no message" for name in strangers[:PROBLEMS_MAX]]
+    problems["body"] += [f"{name!r} is the key of no message" for name in strangers]
+    return problems
 
 
 def _check_query(query: Query, end: End) -> dict[str, list[str]]:
@@ -135,30 +134,30 @@ def _changed(row: Row, message: StoredMessage) -> list[str]:
 def left_behind(name: str, broker: Broker) -> list[str]:
     """Return what a broker still keeps of batches when all of them are decided and applied long since."""
     streams = broker.batches.streams
-    problems = [f"left: {name} keeps {streams.attempt_count} attempts"] if streams.attempt_count else []
+    problems = [f"{name} keeps {streams.attempt_count} attempts"] if streams.attempt_count else []
     if streams.piece_count or streams.held_bytes:
-        problems.append(f"left: {name} counts {streams.piece_count} pieces and {streams.held_bytes} bytes")
+        problems.append(f"{name} counts {streams.piece_count} pieces and {streams.held_bytes} bytes")
     for stream in streams.table.values():
         if stream.applying:
-            problems.append(f"left: {name} publishes {sorted(stream.applying)} of {stream.name}")
+            problems.append(f"{name} publishes {sorted(stream.applying)} of {stream.name}")
         if any(decision.waiting for decision in stream.decisions.values()):
-            problems.append(f"left: {name} waits for participants of {stream.name}")
+            problems.append(f"{name} waits for participants of {stream.name}")
     return problems
 
 
 def out_of_place(name: str, broker: Broker) -> list[str]:
     """Return which ids a broker has decided batches of that another one coordinates."""
     return [
-        f"decides: {name} has decided batch {stream.last} of {stream.name}, which {stream.coordinator or 'nobody'} coordinates"
+        f"{name} has decided batch {stream.last} of {stream.name}, which {stream.coordinator or 'nobody'} coordinates"
         for stream in broker.batches.streams.table.values()
         if stream.last >= 0 and stream.coordinator != name
     ]
 
 
-def sums_agree(broker: Broker) -> list[str]:
+def sums_agree(name: str, broker: Broker) -> list[str]:
     """Return what is wrong with the sums that a broker keeps beside its attempts."""
     streams = broker.batches.streams
     held = [attempt for stream in streams.table.values() for attempt in stream.held()]
     sums = (len(held), sum(len(attempt.pieces) for attempt in held), sum(attempt.size_bytes for attempt in held))
     kept = (streams.attempt_count, streams.piece_count, streams.held_bytes)
-    return [] if sums == kept else [f"sums: {kept} are kept, {sums} are there"]
+    return [] if sums == kept else [f"{name}: {kept} are kept, {sums} are there"]

@@ -66,7 +66,7 @@ class Watch:
         for (place, batch), sights in self._sights.items():
             whole = frozenset().union(*sights) - later
             found += [
-                f"part: {place} shows {len(names - later)} of {len(whole)} messages of batch {batch} after {at_ms} ms"
+                f"{place} shows {len(names - later)} of {len(whole)} messages of batch {batch} after {at_ms} ms"
                 for names, at_ms in sights.items()
                 if names - later and names - later != whole
             ]

@@ -1,7 +1,4 @@
-"""A simulated history of weeks: jobs write batches, are idle for a week and more, and run again under their ids.
-
-verdict = simulate_weeks(seed=7)
-assert verdict.problems == []
+"""Workload of weeks: jobs write batches, are idle for a week and more, and run again under their ids.
 
 Meanwhile other ids need the room, log files go, brokers are killed, and clocks are set a week forward and back. What a job wrote is
 known for as long as its messages are in the log, or the run is refused: no message is there twice. A disk that is full gets room:
@@ -11,19 +8,15 @@ no log file stays for an id that is idle, known or forgotten.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
-from random import Random
 from typing import Any
 
 from halfmoon.broker.settings import BrokerSettings
-from halfmoon.testing.cluster import SMALL, Cluster
+from halfmoon.testing.cluster import SMALL
 from halfmoon.wire.bodies.batches import ONE_RUN
 from simulation.batches.checkers import copies
 from simulation.batches.drivers import BatchDriver
 from simulation.batches.queries import LEVELS, QUEUES, TOPIC, Query
-from simulation.history import History
-from simulation.ledger import Ledger
-from simulation.verdict import Verdict, judging
+from simulation.history import History, Workload
 
 WEEK_MS = BrokerSettings().batch_retention_ms
 SHORT_WEEK_MS = 60_000
@@ -31,70 +24,50 @@ SHORT_WEEK_MS = 60_000
 RUN_MS = 60_000
 """So long a job may take."""
 DRAWN = ("kill", "power", "crowded", "pass", "step", "set_right")
-KINDS = (*DRAWN, "once", "full")
-"""Events of a week: a broker stops, log files are removed, time passes, a clock jumps or is corrected. Two more are drawn only
-where they are asked for: jobs with ids of their own, which expire, and a full disk."""
 MAKES_WAY_MS = 150_000
 """Time within which a full disk has room again."""
 FILLER, FILLER_BYTES = "filler", 1500
 STORE = {"clean_interval_ms": 400}
+COUNTED = ("runs again", "batches decided already", "runs refused", "messages written anew", "full disks that had room again")
 
 
-@dataclass
-class WeeksVerdict(Verdict):
-    """What came of a history of weeks."""
+class Weeks(Workload):
+    """Jobs over ``steps`` weeks, in which a broker stops, log files are removed, time passes, a clock jumps or is corrected.
 
-    workload = "weeks"
-    counts = (
-        "{runs} runs again, {already} batches decided already, {refused} runs refused, {anew} messages written anew,"
-        " {freed} full disks that had room again"
-    )
-    runs: int = 0
-    already: int = 0
-    """Batches of which a run was told that they are decided."""
-    anew: int = 0
-    """Messages that a run wrote again, of which none was left."""
-    refused: int = 0
-    """Runs that were refused."""
-    freed: int = 0
-    """Full disks that had room again."""
+    Two kinds are only for histories that ask for them: jobs with ids of their own, which expire (``once``), and a ``full`` disk.
+    ``ids_max`` is how many ids a broker knows.
+    """
 
+    NAME, STEPS = "weeks", 8
+    FAULTS, KINDS = None, (*DRAWN, "once", "full")
+    SETTINGS = ("ids_max",)
+    ids_max = 3
 
-def simulate_weeks(
-    seed: int, *, weeks: int = 8, kinds: tuple[str, ...] | None = None, ids_max: int = 3, **options: Any
-) -> WeeksVerdict:
-    """Run the history of a seed and judge it; ``kinds`` (of `KINDS`) are drawn when not given; ``options`` go to `Cluster`."""
-    chance = Random(f"weeks {seed}")
-    flush = chance.choice(("sync", "async"))
-    kinds = kinds or tuple(kind for kind in DRAWN if chance.random() < 0.6) or DRAWN
-    messages, verdict = Ledger(flush), WeeksVerdict(seed, flush, sorted(kinds))
-    settings = {
-        "batch_ids_max": ids_max, "delay_levels": LEVELS, "batch_retention_ms": SHORT_WEEK_MS if "pass" in kinds else WEEK_MS
-    }  # fmt: skip
-    if "full" in kinds:  # until then an attempt that was left alone keeps its files
-        settings["batch_timeout_ms"] = MAKES_WAY_MS // 3
-    options = {"brokers": chance.choice((1, 1, 2)), "nameservers": 1, "store": STORE, **options}
-    with judging(verdict, messages, broker=settings, **options) as cluster:
-        verdict.problems = _History(cluster, messages, chance, kinds, verdict).run(weeks)
-    return verdict
-
-
-class _History(History):
-    def __init__(
-        self, cluster: Cluster, ledger: Ledger, chance: Random, kinds: tuple[str, ...], verdict: WeeksVerdict
-    ) -> None:  # fmt: skip
-        super().__init__(cluster, ledger)
-        self.chance, self.kinds, self.verdict = chance, kinds, verdict
+    def __init__(self, history: History) -> None:
+        super().__init__(history)
         self.jobs: list[Query] = []
-        self.problems: list[str] = []
+        self.counts: Counter[str] = Counter()
 
-    def run(self, weeks: int) -> list[str]:
-        self.create_topics(TOPIC, FILLER, queues=QUEUES)
-        for _ in range(weeks):
-            for _ in range(0 if "once" in self.kinds else self.chance.randint(0, 2)):
+    def draw(self) -> dict[str, Any]:
+        """Draw the flush mode, the kinds of events and the number of brokers."""
+        history, chance = self.history, self.chance
+        history.draw_flush()
+        history.kinds = history.kinds or [kind for kind in DRAWN if chance.random() < 0.6] or list(DRAWN)
+        short = "pass" in history.kinds
+        settings = {"batch_ids_max": self.ids_max, "delay_levels": LEVELS, "batch_retention_ms": SHORT_WEEK_MS if short else WEEK_MS}
+        if "full" in history.kinds:  # until then an attempt that was left alone keeps its files
+            settings["batch_timeout_ms"] = MAKES_WAY_MS // 3
+        return {"brokers": chance.choice((1, 1, 2)), "store": STORE, "broker": settings}
+
+    def happen(self, steps: int) -> None:
+        """Let weeks pass; in each, and at the end, jobs run again."""
+        self.history.create_topics(TOPIC, FILLER, queues=QUEUES)
+        kinds = self.history.kinds or []
+        for _ in range(steps):
+            for _ in range(0 if "once" in kinds else self.chance.randint(0, 2)):
                 self._new_job()
             self._fill()
-            for kind in self.kinds:
+            for kind in kinds:
                 if self.chance.random() < 0.7:
                     getattr(self, f"_{kind}")()
             self.cluster.run(ms=2000)
@@ -102,14 +75,17 @@ class _History(History):
                 self._again(job)
         for job in self.jobs:
             self._again(job)
-        return [*self.messages.unexpected, *self.problems[:20]]
+
+    def count(self) -> dict[str, int | str]:
+        """Return how often jobs ran again, and what came of it."""
+        return {what: self.counts[what] for what in COUNTED}
 
     # ---------------------------------------------------------------- jobs
 
     def _new_job(self) -> None:
         chance, number = self.chance, len(self.jobs)
         job = Query(
-            f"job-{number}", self.plan.brokers, chance.randint(1, 2), chance.choice((2, 7)), chance.randint(1, 3),
+            f"job-{number}", self.history.plan.brokers, chance.randint(1, 2), chance.choice((2, 7)), chance.randint(1, 3),
             chance.random() < 0.5, seed=self.cluster.timeline.seed,
         )  # fmt: skip
         self.jobs.append(job)
@@ -119,16 +95,16 @@ class _History(History):
         """Run a job again from its first batch, as somebody does who does not know that it is done; look for what it doubled."""
         before, already = self._there(job), job.already
         job.done = -1
-        self.verdict.runs += 1
+        self.counts["runs again"] += 1
         self._finish(job)
         after = self._there(job)
-        self.verdict.already += job.already - already
-        self.verdict.anew += sum(name not in before for name in after)
+        self.counts["batches decided already"] += job.already - already
+        self.counts["messages written anew"] += sum(name not in before for name in after)
         for name, count in after.items():
             if count > 1:
-                self.problems.append(f"twice: {name} is there {count} times, {before[name]} before {job.id} ran again")
-        self.problems += [f"told: {problem}" for problem in job.problems if "knows nothing of it" not in problem]  # a refusal
-        self.problems += [f"lost: {name} is there no more since {job.id} ran again" for name in before if name not in after]
+                self.found["twice"].append(f"{name} is there {count} times, {before[name]} before {job.id} ran again")
+        self.found["told"] += [problem for problem in job.problems if "knows nothing of it" not in problem]  # a refusal
+        self.found["lost"] += [f"{name} is there no more since {job.id} ran again" for name in before if name not in after]
 
     def _finish(self, job: Query) -> None:
         """Run a job until it is done or fails; as who looks after it tries again, a few times."""
@@ -137,12 +113,12 @@ class _History(History):
                 self.cluster.run(ms=500)
                 return
             self.cluster.run(ms=1000)
-        self.verdict.refused += 1
+        self.counts["runs refused"] += 1
 
     def _ran(self, job: Query) -> bool:
         driver = BatchDriver(self.cluster, job, tidy=True)
         if not self.cluster.timeline.run_until(lambda: driver.ended, RUN_MS):
-            self.problems.append(f"hangs: {driver.name}")
+            self.found["hangs"].append(f"{driver.name}")
             driver.kill()
             return False
         if driver.task.error is not None:
@@ -150,7 +126,7 @@ class _History(History):
         return driver.task.error is None
 
     def _there(self, job: Query) -> Counter[str]:
-        there = copies(self.contents(self.places([TOPIC], QUEUES)))
+        there = copies(self.history.contents(self.history.places([TOPIC], QUEUES)))
         return Counter({name: len(those) for name, those in there.items() if name.startswith(f"{job.id}/")})
 
     def _fill(self) -> None:
@@ -172,10 +148,7 @@ class _History(History):
         self._end(power=True)
 
     def _end(self, *, power: bool) -> None:
-        broker = self.chance.choice(self.cluster.brokers)
-        self.cluster.crash(broker, power=power)
-        self.cluster.run(ms=self.chance.randint(10, 500))
-        self.cluster.restart(broker)
+        self.history.bounce(self.chance.choice(self.cluster.brokers), (10, 500), power=power)
         self.cluster.run(ms=31_000 if power else 2000)  # until name servers know it again
 
     def _crowded(self) -> None:
@@ -186,7 +159,7 @@ class _History(History):
         broker.disk.used_bytes = 0
 
     def _once(self) -> None:
-        self._finish(Query(f"{ONE_RUN}{self.cluster.timeline.elapsed_ms}", self.plan.brokers, 2, 2, 1, wandering=False))
+        self._finish(Query(f"{ONE_RUN}{self.cluster.timeline.elapsed_ms}", self.history.plan.brokers, 2, 2, 1, wandering=False))
 
     def _full(self) -> None:
         """A disk is so full that it takes nothing, until the log has let go of what nobody needs."""
@@ -195,10 +168,10 @@ class _History(History):
         self.cluster.timeline.note(broker.name, "has a disk of which 95% is used")
         end = broker.core.store.end_offset - 2 * SMALL["commit_log_file_bytes"]
         if self.cluster.timeline.run_until(lambda: broker.core.store.min_offset >= end, MAKES_WAY_MS):
-            self.verdict.freed += 1
+            self.counts["full disks that had room again"] += 1
         else:
             pins = {pin.what: pin.needed_from() for pin in broker.core.store.maintenance.pins}
-            self.problems.append(f"stays: the log of {broker.name} from {broker.core.store.min_offset} on, pinned from {pins}")
+            self.found["stays"].append(f"the log of {broker.name} from {broker.core.store.min_offset} on, pinned from {pins}")
         broker.disk.used_bytes = 0
         self.cluster.run(ms=2000)
 

@@ -57,7 +57,7 @@ def judge_fsck(disk: SimDisk, problems: Iterable[Problem], damage: Damage, *, tr
         for begin, end in gaps
         if (begin, end) not in named
     ]
-    return [f"fsck: {complaint}" for complaint in complaints[:PROBLEMS_MAX]]
+    return complaints[:PROBLEMS_MAX]
 
 
 def _records_and_gaps(disk: SimDisk) -> tuple[set[int], list[tuple[int, int]]]:

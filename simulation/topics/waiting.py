@@ -1,7 +1,4 @@
-"""One simulated history: an operator deletes a topic and creates it again while delayed and half messages for it wait.
-
-verdict = simulate_waiting(seed=7)
-assert verdict.problems == []
+"""Workload of an operator who deletes a topic and creates it again while delayed and half messages for it wait.
 
 The broker creates no topics by itself here. It is checked that each waiting message reaches the topic that it was accepted for, or,
 where that topic was deleted, is kept as an expired message, exactly once; that a message sent again under its id is stored in the
@@ -12,11 +9,10 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from random import Random
 from typing import Any
 
 from halfmoon.model import REPEAT, UNIQ_KEY
-from halfmoon.testing.cluster import Cluster, topic_request
+from halfmoon.testing.cluster import topic_request
 from halfmoon.testing.requests import send_header
 from halfmoon.wire.command import Command
 from halfmoon.wire.headers.offset import GetMaxOffset
@@ -25,25 +21,11 @@ from halfmoon.wire.headers.topic import DeleteTopicInBroker
 from halfmoon.wire.headers.transaction import EndTransaction
 from halfmoon.wire.ids import parse_offset_msg_id
 from halfmoon.wire.record import decode_records
-from simulation.history import BROKER
-from simulation.ledger import Ledger
-from simulation.verdict import Verdict, judging
+from simulation.history import BROKER, History, Workload
 
 TOPIC, EXPIRED, GROUP, QUEUES = "orders", "TRANS_CHECK_MAX_TIME_TOPIC", "payers", 2
-KINDS = ("kill",)
-STEPS = 4
 LEVELS, LEVELS_MS = "1s 3s", (1000, 3000)
 COMMIT, GONE = 8, 17
-
-
-@dataclass
-class WaitingVerdict(Verdict):
-    """Result of a history of waiting messages."""
-
-    workload = "waiting"
-    counts = "{acknowledged} acknowledged, {expired} expired"
-    acknowledged: int = 0
-    expired: int = 0
 
 
 @dataclass
@@ -63,33 +45,29 @@ class _Life:
     ended_ms: int | None = None
 
 
-def simulate_waiting(
-    seed: int, *, steps: int = STEPS, flush: str | None = None, kinds: tuple[str, ...] | None = None, **options: Any
-) -> WaitingVerdict:
-    """Run the history of a seed and judge it. ``steps`` is how often the topic is made; ``kinds`` (of `KINDS`) are drawn."""
-    chance = Random(f"waiting {seed}")
-    drawn = [kind for kind in KINDS if chance.random() < 0.7]
-    verdict = WaitingVerdict(seed, flush or chance.choice(("sync", "async")), list(kinds) if kinds is not None else drawn)
-    ledger = Ledger(verdict.flush)
-    broker = {**BROKER, "auto_create_topics": False, "delay_levels": LEVELS}
-    with judging(verdict, ledger, broker=broker, **options) as cluster:
-        history = _History(cluster, chance, "kill" in verdict.kinds)
-        history.run(steps)
-        verdict.problems = [*history.judged(), *ledger.unexpected]
-        verdict.acknowledged, verdict.expired = len(history.sent), sum(history.expired().values())
-    return verdict
+class Waiting(Workload):
+    """Senders of messages that wait, and an operator who makes their topic ``steps`` times. ``kill`` kills the broker now and then."""
 
+    NAME, STEPS = "waiting", 4
+    FAULTS, KINDS = None, ("kill",)
 
-class _History:
-    def __init__(self, cluster: Cluster, chance: Random, kills: bool) -> None:
-        self.cluster, self.chance, self._kills, self._node = cluster, chance, kills, cluster.brokers[0]
+    def __init__(self, history: History) -> None:
+        super().__init__(history)
         self.sent: dict[bytes, _Sent] = {}
         self.lives: list[_Life] = []
         self._open: list[bytes] = []
         """Halves that are not decided."""
-        self._problems: list[str] = []
 
-    def run(self, steps: int) -> None:
+    def draw(self) -> dict[str, Any]:
+        """Draw whether the broker is killed, and the flush mode."""
+        drawn = [kind for kind in self.KINDS if self.chance.random() < 0.7]
+        self.history.kinds = drawn if self.history.kinds is None else self.history.kinds
+        self.history.draw_flush()
+        return {"broker": {**BROKER, "auto_create_topics": False, "delay_levels": LEVELS}}
+
+    def happen(self, steps: int) -> None:
+        """Make and delete the topic again and again while messages are sent and decided."""
+        self.node = self.cluster.brokers[0]
         for _ in range(steps):
             self._make()
             for _ in range(self.chance.randint(4, 9)):
@@ -99,6 +77,9 @@ class _History:
             self._delete()
             self._commit_some()
             self._pause(2000)
+
+    def end(self) -> None:
+        """Make the topic once more, decide what is undecided, and wait."""
         self._make()
         self._send()
         while self._open:
@@ -106,25 +87,29 @@ class _History:
         self.cluster.run(ms=6000)
         self._look()
 
+    def count(self) -> dict[str, int | str]:
+        """Return the numbers of messages."""
+        return {"acknowledged": len(self.sent), "expired": sum(self.expired().values())}
+
     # ------------------------------------------------------------ what is done
 
     def _make(self) -> None:
-        assert self.cluster.request(self._node.address, topic_request(TOPIC, QUEUES)).code == 0
+        assert self.cluster.request(self.node.address, topic_request(TOPIC, QUEUES)).code == 0
         self.lives.append(_Life())
 
     def _delete(self) -> None:
         self._look()
-        assert self.cluster.request(self._node.address, DeleteTopicInBroker(topic=TOPIC)).code == 0
+        assert self.cluster.request(self.node.address, DeleteTopicInBroker(topic=TOPIC)).code == 0
         self.lives[-1].ended_ms = self.cluster.timeline.now
         self._pause(1500)
-        if self._node.core.topics.get(TOPIC) is not None:
-            self._problems.append("back: the deleted topic is there again")
+        if self.node.core.topics.get(TOPIC) is not None:
+            self.found["back"].append("the deleted topic is there again")
 
     def _pause(self, most_ms: int) -> None:
-        if self._kills and self.chance.random() < 0.15:
-            self.cluster.crash(self._node)
-            self.cluster.restart(self._node)
-            self.cluster.request(self._node.address, GetMaxOffset(topic=EXPIRED, queue_id=0))  # connects again
+        if self.history.kinds and self.chance.random() < 0.15:
+            self.cluster.crash(self.node)
+            self.cluster.restart(self.node)
+            self.cluster.request(self.node.address, GetMaxOffset(topic=EXPIRED, queue_id=0))  # connects again
         self.cluster.run(ms=self.chance.randint(0, most_ms))
 
     def _send(self) -> None:
@@ -176,12 +161,12 @@ class _History:
         ))  # fmt: skip
         self.sent[body].due_ms = self.cluster.timeline.now
         if reply.code != (0 if is_there else GONE):
-            self._problems.append(f"answer: the commit of {body.decode()} was answered {reply.code}: {reply.remark}")
+            self.found["answer"].append(f"the commit of {body.decode()} was answered {reply.code}: {reply.remark}")
 
     # ------------------------------------------------------------ what is so
 
     def _bodies(self, topic: str) -> Counter[bytes]:
-        store = self._node.core.store
+        store = self.node.core.store
         pieces = [piece for queue_id in range(QUEUES) for piece in store.read(topic, queue_id, 0, 10_000).pieces]
         return Counter(bytes(message.body) for piece in pieces for message in decode_records(bytes(piece)))
 
@@ -192,16 +177,16 @@ class _History:
     def _look(self) -> None:
         self.lives[-1].seen = self._bodies(TOPIC)
 
-    def judged(self) -> list[str]:
-        """Return all that is wrong."""
-        problems, expired = self._problems, self.expired()
+    def problems(self) -> dict[str, list[str]]:
+        """Judge where each message came to."""
+        expired = self.expired()
         for life, found in enumerate(self.lives, 1):
             strays = [body for body in found.seen if self.sent[body].life != life]
-            problems += [f"stray: {body.decode()} came to life {life} of the topic" for body in strays]
+            self.found["stray"] += [f"{body.decode()} came to life {life} of the topic" for body in strays]
         for body, sent in self.sent.items():
             ended_ms, times = self.lives[sent.life - 1].ended_ms, self.lives[sent.life - 1].seen[body] + expired[body]
             if times > 1:
-                problems.append(f"twice: {body.decode()} is there {times} times")
+                self.found["twice"].append(f"{body.decode()} is there {times} times")
             elif not times and (ended_ms is None or sent.due_ms > ended_ms):
-                problems.append(f"lost: {body.decode()} is neither in its topic nor expired")
-        return problems
+                self.found["lost"].append(f"{body.decode()} is neither in its topic nor expired")
+        return self.found

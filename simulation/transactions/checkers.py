@@ -10,11 +10,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from simulation.ledger import Contents
-from simulation.messages.checkers import may_be_gone
+from simulation.checkers import may_be_gone
 from simulation.transactions.ledger import Check, Decision, TxLedger
 from simulation.transactions.log import COMMITTED, EXPIRED, PREPARED, ROLLED_BACK, ExpiredRecord, HalfRecord, TxLog
 from simulation.transactions.producers import key_of
-from simulation.verdict import by_checker
 
 Logs = dict[str, TxLog]
 
@@ -28,9 +27,9 @@ HISTORY_CHECKS = 15
 """Checks of one half message that a broker remembers one by one."""
 
 
-def check_transactions(ledger: TxLedger, logs: Logs, contents: Contents) -> list[str]:
-    """Return everything that is wrong with a history: each checker's problems with its name before them."""
-    problems = {
+def check_transactions(ledger: TxLedger, logs: Logs, contents: Contents) -> dict[str, list[str]]:
+    """Return what is wrong, by checker."""
+    return {
         "leaked": only_committed_is_visible(ledger, logs, contents),
         "twice": visible_once(logs),
         "repeated": stored_once(ledger, logs),
@@ -42,7 +41,6 @@ def check_transactions(ledger: TxLedger, logs: Logs, contents: Contents) -> list
         "early": asked_in_time(ledger, logs),
         "ops": one_op_each(logs),
     }
-    return by_checker(problems)
 
 
 def only_committed_is_visible(ledger: TxLedger, logs: Logs, contents: Contents) -> list[str]:

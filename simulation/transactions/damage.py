@@ -47,14 +47,17 @@ def concerned(hits: dict[str, list[Hit]], known: dict[tuple[str, int], str], log
     return Concerned(frozenset(keys), frozenset(shown), frozenset({*indexes, *(at for at, key in known.items() if key in keys)}))
 
 
-def of_the_others(problems: list[str], these: Concerned) -> list[str]:
-    """Return the problems that are about no damaged transaction, or that none may have."""
-    return [
-        problem
-        for problem in problems
-        if not _about(problem, these)
-        or (ALWAYS.match(problem) and not (problem.startswith("twice: ") and these.shown.intersection(_KEY.findall(problem))))
-    ]
+def of_the_others(problems: dict[str, list[str]], these: Concerned) -> dict[str, list[str]]:
+    """Return the problems that are about no damaged transaction, or that none may have; by checker."""
+    return {
+        checker: [problem for problem in those if not _is_excused(f"{checker}: {problem}", these)]
+        for checker, those in problems.items()
+    }
+
+
+def _is_excused(problem: str, these: Concerned) -> bool:
+    shown = problem.startswith("twice: ") and these.shown.intersection(_KEY.findall(problem))
+    return _about(problem, these) and (not ALWAYS.match(problem) or bool(shown))
 
 
 def _about(problem: str, these: Concerned) -> bool:

@@ -1,7 +1,4 @@
-"""A simulated history of days: transactions stay open for about the 72 hours that a broker waits, hours being shorter.
-
-verdict = simulate_days(seed=7)
-assert verdict.problems == []
+"""Workload of days: transactions stay open for about the 72 hours that a broker waits, hours being shorter.
 
 Each is asked about each minute and answered with *it is open*; broker and producers are killed meanwhile. Some commit an hour
 before the time is over, some are decided three hours after it, some never.
@@ -9,9 +6,9 @@ before the time is over, some are decided three hours after it, some never.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from random import Random
 from typing import Any
 
 from halfmoon.broker.settings import BrokerSettings
@@ -21,13 +18,11 @@ from halfmoon.errors import HalfmoonError
 from halfmoon.model import LocalTransactionState, Message, StoredMessage
 from halfmoon.store.settings import StoreSettings
 from halfmoon.testing.clients import SimTransactionProducer
-from halfmoon.testing.cluster import Cluster
 from halfmoon.wire.codes import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from halfmoon.wire.headers.transaction import EndTransaction
 from halfmoon.wire.ids import parse_offset_msg_id
-from simulation.ledger import Ledger
+from simulation.history import History, Workload
 from simulation.transactions.log import COMMITTED, EXPIRED, ROLLED_BACK, ExpiredRecord, TxLog, read_log
-from simulation.verdict import Verdict, judging
 
 HOUR_MS = 180_000
 """An hour is three minutes here, so that a run is short: of the 72 remain 216 rounds of checks, many times the budget."""
@@ -46,18 +41,6 @@ AWAY_MS = (500, 20_000)
 
 
 @dataclass
-class DaysVerdict(Verdict):
-    """What came of a history of days."""
-
-    workload = "days"
-    counts = "{halves} half, {checks} checks, {kills} kills, {expired} expired"
-    halves: int = 0
-    checks: int = 0
-    kills: int = 0
-    expired: int = 0
-
-
-@dataclass
 class DaysLedger:
     """All facts of one history; times are the world's."""
 
@@ -70,59 +53,71 @@ class DaysLedger:
     """For how long the broker was down in all."""
 
 
-def simulate_days(seed: int, *, each: int = 1, kills: int = 8, **options: Any) -> DaysVerdict:
-    """Run the history of a seed, ``each`` transactions of each fate, and judge it; ``options`` go to `Cluster`."""
-    messages = Ledger("async")
-    verdict = DaysVerdict(seed, "async", kills=kills)
-    with judging(verdict, messages, broker={"transaction_undecided_max_ms": HOURS * HOUR_MS}, **options) as cluster:
-        history = _History(cluster, Random(f"days {seed}"))
-        history.run(each, kills)
-        cluster.stop(cluster.brokers[0])
-        log = read_log(cluster.brokers[0].disk)
-        verdict.problems = check_days(history.ledger, log) + messages.unexpected
-        verdict.halves, verdict.checks, verdict.expired = len(log.halves), history.checks, len(log.expired)
-    return verdict
+class Days(Workload):
+    """One producer with ``each`` transactions of each fate; ``steps`` kills of producer and broker."""
 
+    NAME, STEPS = "days", 8
+    FAULTS = None
+    SETTINGS = ("each",)
+    each = 1
 
-def check_days(ledger: DaysLedger, log: TxLog) -> list[str]:
-    """Return what expired too early or too late, decided twice or otherwise than asked for, refused, or lost."""
-    halves, outcomes = {half.key: half for half in log.halves.values()}, log.outcomes()
-    problems = []
-    for key, fate in ledger.fates.items():
-        if key not in halves:
-            problems.append(f"lost: {key} was acknowledged and is not in the log")
-            continue
-        half = halves[key]
-        copies = [copy for copy in log.expired if copy.half_offset == half.physical_offset]
-        problems += _check_expiry(ledger, key, fate, copies)
-        visible = sum(record.key == key for record in log.visible)
-        if visible > 1 or len(copies) > 1:
-            problems.append(f"twice: {key} is visible {visible} times")
-        if outcomes[half.index] != OUTCOMES[fate] or (visible > 0) != (OUTCOMES[fate] == COMMITTED):
-            problems.append(f"outcome: {key} ({fate}) has {outcomes[half.index]} and is visible {visible} times")
-        if fate != "never" and ledger.answers.get(key) != 0:
-            problems.append(f"refused: the decision of {key} ({fate}) was answered with {ledger.answers.get(key)}")
-    return problems
-
-
-def _check_expiry(ledger: DaysLedger, key: str, fate: str, copies: list[ExpiredRecord]) -> list[str]:
-    """Return what is wrong with when a transaction expired: it waits its hours, and is checked at most two rounds after them."""
-    due_ms, copy_ms = ledger.stored_ms[key] + HOURS * HOUR_MS, copies[-1].store_ms if copies else None
-    latest_ms = due_ms + 2 * INTERVAL_MS + ledger.away_ms
-    problems = []
-    if copy_ms is not None and copy_ms < due_ms - 1000:  # its time of storing may be a second older than its answer
-        problems.append(f"early: {key} expired {(due_ms - copy_ms) / HOUR_MS:.2f} h too early: {copies[-1].reason}")
-    if fate != "before" and (copy_ms is None or copy_ms > latest_ms):
-        problems.append(f"late: {key} was to expire by {latest_ms}, and did at {copy_ms}")
-    return problems
-
-
-class _History:
-    def __init__(self, cluster: Cluster, chance: Random) -> None:
-        self.cluster, self.chance, self.ledger, self.checks = cluster, chance, DaysLedger(), 0
-        self._lives = 0
+    def __init__(self, history: History) -> None:
+        super().__init__(history)
+        self.ledger = DaysLedger()
+        self.checks = self._lives = 0
         self._requests: dict[str, EndTransaction] = {}
+
+    def draw(self) -> dict[str, Any]:
+        """Shorten the hours."""
+        self.history.flush = self.history.flush or "async"
+        return {"broker": {"transaction_undecided_max_ms": HOURS * HOUR_MS}}
+
+    def begin(self) -> None:
+        """Start the producer."""
         self._producer = self._begin()
+        self.history.create_topics(TOPIC, queues=1)
+        self.cluster.run(ms=2000)
+
+    def happen(self, steps: int) -> None:
+        """Run from the first half message to an hour and more after the last expired."""
+        events: list[tuple[int, Callable[[], None]]] = []
+        for number in range(self.each):
+            for fate, (hour, committed) in FATES.items():
+                key = f"{fate}-{number}"
+                self._store(key, fate)
+                if hour is not None:
+                    at_ms = self.cluster.timeline.now + int(hour * HOUR_MS)
+                    events.append((at_ms, lambda key=key, committed=committed: self._decide(key, committed)))  # type: ignore[misc]
+        begin_ms = self.cluster.timeline.now
+        for number in range(steps):
+            at_ms = begin_ms + self.chance.randint(1, (HOURS - 2) * HOUR_MS)
+            events.append((at_ms, self._kill_broker if number % 2 else self._kill_producer))
+        for at_ms, step in sorted(events, key=lambda entry: entry[0]):
+            self.cluster.run(ms=max(0, at_ms - self.cluster.timeline.now))
+            step()
+        self.cluster.run(ms=5 * INTERVAL_MS)
+
+    def end(self) -> None:
+        """Stop the broker."""
+        self.cluster.stop(self.cluster.brokers[0])
+        self._log = read_log(self.cluster.brokers[0].disk)
+
+    def problems(self) -> dict[str, list[str]]:
+        """Judge the broker's log."""
+        return check_days(self.ledger, self._log)
+
+    def count(self) -> dict[str, int | str]:
+        """Return the numbers of transactions and checks."""
+        return {"half": len(self._log.halves), "checks": self.checks, "expired": len(self._log.expired)}
+
+    def execute(self, message: Message, arg: Any) -> LocalTransactionState:
+        """Raise an error: each transaction is decided by hand."""
+        raise AssertionError("the producer runs no local transaction")
+
+    def check(self, message: StoredMessage) -> LocalTransactionState:
+        """Answer that a transaction is open: decisions come by themselves."""
+        self.checks += 1
+        return LocalTransactionState.OPEN
 
     def _begin(self) -> SimTransactionProducer:
         self._lives += 1
@@ -136,28 +131,6 @@ class _History:
         """Whatever is asked about is open: decisions come by themselves."""
         self.checks += 1
         return LocalTransactionState.OPEN
-
-    def run(self, each: int, kills: int) -> None:
-        """Run from the first half message to an hour and more after the last expired."""
-        made = self.cluster.create_topic(TOPIC, queues=1)
-        assert self.cluster.timeline.run_until(lambda: made.done, 30_000)
-        self.cluster.run(ms=2000)
-        steps: list[tuple[int, Callable[[], None]]] = []
-        for number in range(each):
-            for fate, (hour, committed) in FATES.items():
-                key = f"{fate}-{number}"
-                self._store(key, fate)
-                if hour is not None:
-                    at_ms = self.cluster.timeline.now + int(hour * HOUR_MS)
-                    steps.append((at_ms, lambda key=key, committed=committed: self._decide(key, committed)))  # type: ignore[misc]
-        begin_ms = self.cluster.timeline.now
-        for number in range(kills):
-            at_ms = begin_ms + self.chance.randint(1, (HOURS - 2) * HOUR_MS)
-            steps.append((at_ms, self._kill_broker if number % 2 else self._kill_producer))
-        for at_ms, step in sorted(steps, key=lambda entry: entry[0]):
-            self.cluster.run(ms=max(0, at_ms - self.cluster.timeline.now))
-            step()
-        self.cluster.run(ms=5 * INTERVAL_MS)
 
     def _store(self, key: str, fate: str) -> None:
         stored = self.cluster.driver(key).start(self._storing(key), key)
@@ -195,14 +168,41 @@ class _History:
         return int(reply.code)
 
     def _kill_broker(self) -> None:
-        broker, away_ms = self.cluster.brokers[0], self.chance.randint(*AWAY_MS)
-        self.cluster.crash(broker)
-        self.cluster.run(ms=away_ms)
-        self.cluster.restart(broker)
+        self.ledger.away_ms += self.history.bounce(self.cluster.brokers[0], AWAY_MS)
         self.cluster.run(ms=5000)
-        self.ledger.away_ms += away_ms
 
     def _kill_producer(self) -> None:
         self._producer.kill()
         self.cluster.run(ms=self.chance.randint(*AWAY_MS))
         self._producer = self._begin()
+
+
+def check_days(ledger: DaysLedger, log: TxLog) -> dict[str, list[str]]:
+    """Return, by checker, what expired too early or too late, decided twice or otherwise than asked for, refused, or lost."""
+    halves, outcomes = {half.key: half for half in log.halves.values()}, log.outcomes()
+    problems: defaultdict[str, list[str]] = defaultdict(list)
+    for key, fate in ledger.fates.items():
+        if key not in halves:
+            problems["lost"].append(f"{key} was acknowledged and is not in the log")
+            continue
+        half = halves[key]
+        copies = [copy for copy in log.expired if copy.half_offset == half.physical_offset]
+        _check_expiry(ledger, key, fate, copies, problems)
+        visible = sum(record.key == key for record in log.visible)
+        if visible > 1 or len(copies) > 1:
+            problems["twice"].append(f"{key} is visible {visible} times")
+        if outcomes[half.index] != OUTCOMES[fate] or (visible > 0) != (OUTCOMES[fate] == COMMITTED):
+            problems["outcome"].append(f"{key} ({fate}) has {outcomes[half.index]} and is visible {visible} times")
+        if fate != "never" and ledger.answers.get(key) != 0:
+            problems["refused"].append(f"the decision of {key} ({fate}) was answered with {ledger.answers.get(key)}")
+    return problems
+
+
+def _check_expiry(ledger: DaysLedger, key: str, fate: str, copies: list[ExpiredRecord], problems: dict[str, list[str]]) -> None:
+    """Find what is wrong with when a transaction expired: it waits its hours, and is checked at most two rounds after them."""
+    due_ms, copy_ms = ledger.stored_ms[key] + HOURS * HOUR_MS, copies[-1].store_ms if copies else None
+    latest_ms = due_ms + 2 * INTERVAL_MS + ledger.away_ms
+    if copy_ms is not None and copy_ms < due_ms - 1000:  # its time of storing may be a second older than its answer
+        problems["early"].append(f"{key} expired {(due_ms - copy_ms) / HOUR_MS:.2f} h too early: {copies[-1].reason}")
+    if fate != "before" and (copy_ms is None or copy_ms > latest_ms):
+        problems["late"].append(f"{key} was to expire by {latest_ms}, and did at {copy_ms}")

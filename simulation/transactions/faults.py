@@ -6,7 +6,7 @@ the middle of a check round, during recovery. Every fault leaves a `Trouble`, so
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
 from typing import Any
@@ -51,7 +51,7 @@ class TxFaults(Faults):
         start: Callable[[str], Any],
         *,
         topics: tuple[str, ...],
-        kinds: tuple[str, ...] | None = None,
+        kinds: Sequence[str] | None = None,
     ) -> None:
         super().__init__(cluster, ledger.messages, random, kinds=kinds)
         if kinds is None and (more := cluster.timeline.split("more faults")).random() < 0.4:

@@ -11,17 +11,15 @@ from collections.abc import Iterator
 from simulation.transactions.checkers import SETTLE_MS, SLACK_MS, Logs, named, troubles_of
 from simulation.transactions.ledger import TxLedger
 from simulation.transactions.log import COMMITTED, ROLLED_BACK, ExpiredRecord
-from simulation.verdict import by_checker
 
 
-def check_late(ledger: TxLedger, logs: Logs) -> list[str]:
-    """Return everything that is wrong: each checker's problems with its name before them."""
-    problems = {
+def check_late(ledger: TxLedger, logs: Logs) -> dict[str, list[str]]:
+    """Return what is wrong, by checker."""
+    return {
         "open": open_costs_no_check(ledger, logs),
         "honoured": decided_after_all(ledger, logs),
         "delivered": delivered_once(logs),
     }
-    return by_checker(problems)
 
 
 def open_costs_no_check(ledger: TxLedger, logs: Logs) -> list[str]:

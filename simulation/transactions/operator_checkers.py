@@ -7,25 +7,23 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
-from simulation.messages.checkers import may_be_gone
+from simulation.checkers import may_be_gone
 from simulation.transactions.checkers import Logs, may_be_lost
 from simulation.transactions.ledger import DecisionByHand, TxLedger
 from simulation.transactions.log import COMMITTED, PREPARED, ROLLED_BACK, TxLog
-from simulation.verdict import by_checker
 
 _STATES = {"PREPARED": PREPARED, "COMMITTED": COMMITTED, "ROLLED_BACK": ROLLED_BACK}
 
 
-def check_operators(ledger: TxLedger, logs: Logs) -> list[str]:
-    """Return everything that is wrong: each checker's problems with its name before them."""
-    problems = {
+def check_operators(ledger: TxLedger, logs: Logs) -> dict[str, list[str]]:
+    """Return what is wrong, by checker."""
+    return {
         "shown": shown_as_it_is(ledger, logs),
         "by hand": decided_by_whom(ledger, logs),
         "resumed": resumed_once(ledger, logs),
         "copied": copied_once(logs),
         "gone": nothing_undecided_goes(ledger),
     }
-    return by_checker(problems)
 
 
 def shown_as_it_is(ledger: TxLedger, logs: Logs) -> list[str]:

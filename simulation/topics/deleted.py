@@ -1,7 +1,4 @@
-"""One simulated history of consumers that run while their topic is deleted, made anew and filled again; and the verdict.
-
-verdict = simulate_deleted(seed=7)
-assert verdict.problems == []
+"""Workload of consumers that run while their topic is deleted, made anew and filled again.
 
 The members are our own client: ``push``, ``orderly``, ``poll`` and ``broadcast``, or ``foreign`` and ``foreign poll``, which know
 nothing of births, as those of other makers. ``cut`` keeps them from the broker meanwhile; ``kill`` kills the broker between the
@@ -12,7 +9,7 @@ operator has expired and unused files removed again and again, which takes nothi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -26,31 +23,15 @@ from halfmoon.testing.cluster import Cluster, topic_request
 from halfmoon.wire.headers.admin import CleanExpiredConsumequeue, CleanUnusedTopic, DeleteExpiredCommitlog
 from halfmoon.wire.headers.offset import OffsetReply, QueryConsumerOffset
 from halfmoon.wire.headers.topic import DeleteTopicInBroker
-from simulation.history import BROKER
-from simulation.ledger import Ledger
-from simulation.verdict import Verdict, judging
+from simulation.history import BROKER, CLIENT, History, Workload
 
 TOPIC, GROUP, QUEUES = "orders", "C_deleted", 2
 MEMBERS = ("push", "orderly", "poll", "broadcast", "foreign", "foreign poll")
 FOREIGN = ("foreign", "foreign poll")
-KINDS = ("cut", "busy", "kill", "clean", "restore")
 CLEANING = (CleanExpiredConsumequeue, CleanUnusedTopic, DeleteExpiredCommitlog)
-STEPS = 2
-CLIENT: dict[str, Any] = {"heartbeat_ms": 1000, "request_timeout_ms": 1000, "route_refresh_ms": 5000, "persist_offsets_ms": 500}
+OURS: dict[str, Any] = {**CLIENT, "persist_offsets_ms": 500}
 SETTLE_MS = 90_000
 LOOK_MS = 20
-
-
-@dataclass
-class DeletedVerdict(Verdict):
-    """What came of a history of deleted topics."""
-
-    workload = "deleted"
-    counts = "{who}, {acknowledged} acknowledged, {given} given"
-    who: str = ""
-    """The members' kinds."""
-    acknowledged: int = 0
-    given: int = 0
 
 
 class ForeignOffsets(RemoteOffsets):
@@ -92,44 +73,12 @@ class MemoryFile:
         self.data = data
 
 
-def simulate_deleted(
-    seed: int,
-    *,
-    steps: int = STEPS,
-    flush: str | None = None,
-    kinds: tuple[str, ...] | None = None,
-    members: tuple[str, ...] | None = None,
-    **options: Any,
-) -> DeletedVerdict:
-    """Run the history of a seed and judge it.
-
-    ``steps`` is how often the topic is deleted; ``kinds`` (of `KINDS`) and ``members`` (of `MEMBERS`) are drawn from the seed when
-    not given; ``options`` go to `Cluster`. What a core raises becomes a problem, as do errors that it logs.
-    """
-    chance = Random(f"deleted {seed}")
-    who = list(members or chance.sample(MEMBERS, 2))
-    allowed = KINDS[: 2 if any(member in FOREIGN for member in who) else 3]
-    drawn = [kind for kind in allowed if chance.random() < 0.5]
-    operator = Random(f"operator {seed}")  # of its own, so that the histories of known seeds stay what they were
-    if operator.random() < 0.5:
-        drawn.append("clean")
-    verdict = DeletedVerdict(seed, flush or chance.choice(("sync", "async")), list(kinds) if kinds is not None else drawn)
-    verdict.who = " and ".join(who)
-    ledger = Ledger(verdict.flush)
-    with judging(verdict, ledger, **{"broker": BROKER, **options}) as cluster:
-        history = _History(cluster, chance, verdict, who, operator)
-        history.run(steps)
-        verdict.problems = [*history.problems, *ledger.unexpected]
-        verdict.given = sum(len(member.given) for member in history.members)
-    return verdict
-
-
 class _Member:
     """A consumer in a group of its own, and what its application was given, by body."""
 
     def __init__(self, cluster: Cluster, kind: str) -> None:
         self.kind, self.group, self.given = kind, f"{GROUP}_{kind.replace(' ', '_')}", set[bytes]()
-        values: dict[str, Any] = {"group": self.group, "consume_from": ConsumeFrom.FIRST_OFFSET, "name": kind, **CLIENT}
+        values: dict[str, Any] = {"group": self.group, "consume_from": ConsumeFrom.FIRST_OFFSET, "name": kind, **OURS}
         if kind in FOREIGN:
             values["make_offsets"] = ForeignOffsets
         if kind == "broadcast":
@@ -161,64 +110,91 @@ class _Member:
             self._take((yield from client.core.poll(200)))
 
 
-class _History:
-    def __init__(self, cluster: Cluster, chance: Random, verdict: DeletedVerdict, who: list[str], operator: Random) -> None:
-        self.cluster, self.chance, self.verdict, self.who = cluster, chance, verdict, who
-        self._operator = operator
-        self.problems: list[str] = []
-        self.members: list[_Member] = []
-        self.queues: dict[int, dict[int, bytes]] = {}  # acknowledged since the topic was made last: by queue and offset
-        self._node = cluster.brokers[0]
-        self._deletions = 0
+class Deleted(Workload):
+    """Members of ``MEMBERS``, each in a group of its own, and an operator who deletes their topic ``steps`` times."""
 
-    def run(self, steps: int) -> None:
+    NAME, STEPS = "deleted", 2
+    FAULTS, KINDS = None, ("cut", "busy", "kill", "clean", "restore")
+    SETTINGS = ("members",)
+    members: Sequence[str] = ()
+    """Kinds of members; none: two are drawn."""
+
+    def __init__(self, history: History) -> None:
+        super().__init__(history)
+        self._operator = Random(f"operator {history.seed}")  # of its own, so that histories of known seeds stay what they were
+        self.queues: dict[int, dict[int, bytes]] = {}  # acknowledged since the topic was made last: by queue and offset
+        self.there: list[_Member] = []
+        self.acknowledged = self._deletions = 0
+
+    def draw(self) -> dict[str, Any]:
+        """Draw the members, the kinds of events and the flush mode."""
+        self.members = self.members or self.chance.sample(MEMBERS, 2)
+        allowed = self.KINDS[: 2 if any(member in FOREIGN for member in self.members) else 3]
+        drawn = [kind for kind in allowed if self.chance.random() < 0.5]
+        if self._operator.random() < 0.5:
+            drawn.append("clean")
+        self.kinds = self.history.kinds = drawn if self.history.kinds is None else self.history.kinds
+        self.history.draw_flush()
+        return {"broker": BROKER}
+
+    def begin(self) -> None:
+        """Make the topic, fill it, and let members read all of it."""
+        self.node = self.cluster.brokers[0]
         self._make()
-        self.members = [_Member(self.cluster, kind) for kind in self.who]
+        self.there = [_Member(self.cluster, kind) for kind in self.members]
         self.cluster.timeline.after(LOOK_MS, self._look)
-        count = self.chance.randint(3, 8)
-        self._fill(count)
+        self._count = self.chance.randint(3, 8)
+        self._fill(self._count)
         self._settle()
         self.cluster.run(ms=self.chance.randint(1, 2_000))
+
+    def happen(self, steps: int) -> None:
+        """Delete the topic and make it anew, or go back to a backup; then fill it, and let members read all of it."""
         for _ in range(steps):
-            if self.problems:
+            if any(self.found.values()):
                 return
-            if "restore" in self.verdict.kinds:
+            if "restore" in self.kinds:
                 self._restore()
             else:
                 self._delete()
                 self._make()
-            count += self.chance.randint(1, 6)  # more than before: no offset of the old topic lies behind the end
-            self._fill(count)
+            self._count += self.chance.randint(1, 6)  # more than before: no offset of the old topic lies behind the end
+            self._fill(self._count)
             self._count_messages()
             self.cluster.run(ms=self.chance.randint(1, 3_000))
             self.cluster.network.heal()
-            for member in self.members:
+            for member in self.there:
                 member.pause(False)
             self._settle()
             self.cluster.run(ms=2_000)
 
+    def count(self) -> dict[str, int | str]:
+        """Return the members' kinds and the numbers of messages."""
+        given = sum(len(member.given) for member in self.there)
+        return {"as members": " and ".join(self.members), "acknowledged": self.acknowledged, "given": given}
+
     def _delete(self) -> None:
-        cluster, node = self.cluster, self._node
-        if "busy" in self.verdict.kinds:
-            for member in self.members:
+        cluster, node = self.cluster, self.node
+        if "busy" in self.kinds:
+            for member in self.there:
                 member.pause(True)
             self._fill(1)  # pulls that wait for a message are answered, and the next ones are not made
             cluster.run(ms=100)
-        if "cut" in self.verdict.kinds:
-            for member in self.members:
+        if "cut" in self.kinds:
+            for member in self.there:
                 cluster.network.cut(member.client.host, node.host.host)
         self.queues.clear()
         self._deletions += 1
         assert cluster.request(node.address, DeleteTopicInBroker(topic=TOPIC)).code == 0
         self._clean()
-        if "kill" in self.verdict.kinds:
+        if "kill" in self.kinds:
             cluster.crash(node, power=self.chance.random() < 0.5)
             cluster.restart(node)
         cluster.run(ms=self.chance.choice((0, 0, 5, 100, 2_000)))
 
     def _restore(self) -> None:
         """Have a broker go on from a backup behind which its members are."""
-        cluster, node = self.cluster, self._node
+        cluster, node = self.cluster, self.node
         cluster.stop(node)
         backup, held = node.disk.backup(), {queue_id: dict(bodies) for queue_id, bodies in self.queues.items()}
         cluster.restart(node)
@@ -236,13 +212,13 @@ class _History:
         self._make()
 
     def _make(self) -> None:
-        assert self.cluster.request(self._node.address, topic_request(TOPIC, QUEUES)).code == 0
+        assert self.cluster.request(self.node.address, topic_request(TOPIC, QUEUES)).code == 0
 
     def _clean(self) -> None:
         """Have removed what may be; what that leaves to be done may be under way when the broker is killed."""
-        if "clean" in self.verdict.kinds:
+        if "clean" in self.kinds:
             for header in self._operator.sample(CLEANING, self._operator.randint(1, len(CLEANING))):
-                assert self.cluster.request(self._node.address, header()).code == 0
+                assert self.cluster.request(self.node.address, header()).code == 0
 
     def _fill(self, count: int) -> None:
         for number in range(count):
@@ -251,33 +227,33 @@ class _History:
                 sent = self.cluster.send(TOPIC, body, queue_id=queue_id)
                 self.cluster.timeline.run_until(lambda sent=sent: sent.done, 10_000)  # type: ignore[misc]
                 self.queues.setdefault(queue_id, {})[sent.result().queue_offset] = body
-                self.verdict.acknowledged += 1
+                self.acknowledged += 1
         self._clean()
 
     def _missing(self) -> list[tuple[str, bytes]]:
         bodies = [body for queue in self.queues.values() for body in queue.values()]
-        return [(member.kind, body) for member in self.members for body in bodies if body not in member.given]
+        return [(member.kind, body) for member in self.there for body in bodies if body not in member.given]
 
     def _settle(self) -> None:
         self.cluster.timeline.run_until(lambda: not self._missing(), SETTLE_MS)
         for kind, body in self._missing()[:10]:
-            self.problems.append(f"lost: {body.decode()} was not given to {kind}")
+            self.found["lost"].append(f"{body.decode()} was not given to {kind}")
 
     def _count_messages(self) -> None:
         """A topic made anew holds what was sent to it, and nothing of the old one. So does one of a backup."""
-        store = self._node.core.store
+        store = self.node.core.store
         for queue_id, bodies in self.queues.items():
             held = store.queue_max(TOPIC, queue_id) - store.queue_min(TOPIC, queue_id)
             if held != len(bodies):
-                self.problems.append(f"back: queue {queue_id} of the topic made anew holds {held} messages of {len(bodies)}")
+                self.found["back"].append(f"queue {queue_id} of the topic made anew holds {held} messages of {len(bodies)}")
 
     def _look(self) -> None:
         """What the broker holds of a group's progress speaks of messages that the group was given."""
-        core = self._node.core
-        for member in self.members if core is not None else ():
+        core = self.node.core
+        for member in self.there if core is not None else ():
             for queue_id, bodies in self.queues.items():
                 stored = core.offsets.get(member.group, TOPIC, queue_id) or 0
                 ahead = [body for offset, body in bodies.items() if offset < stored and body not in member.given]
-                if ahead and len(self.problems) < 20:
-                    self.problems.append(f"ahead: {ahead[0].decode()} was not given to {member.kind} when {stored} was stored")
+                if ahead and len(self.found["ahead"]) < 20:
+                    self.found["ahead"].append(f"{ahead[0].decode()} was not given to {member.kind} when {stored} was stored")
         self.cluster.timeline.after(LOOK_MS, self._look)

@@ -1,7 +1,7 @@
-"""One simulated history of pull consumers from a seed: applications poll, iterate, commit, seek, close and die; and the verdict.
+"""Workload of pull consumers: applications poll, iterate, commit, seek, close and die; and its checkers.
 
-verdict = simulate_polls(seed=7)
-assert verdict.problems == []
+An application is given messages and confirms them: by its next poll or step with auto commit, by a commit without. A group's stored
+progress speaks of confirmed messages only; what was not confirmed is given again, to whoever comes next, and nothing is skipped.
 
 The consumers are our own client. ``join``, ``leave`` (a close in the middle of the work, as after a ``break`` or an exception) and
 ``crash`` happen to them, ``seek`` to one of their queues, ``lose`` to a connection, ``interrupt`` (a Ctrl-C after which it goes on)
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 from typing import Any
@@ -23,20 +23,15 @@ from halfmoon.effects import Op, sleep
 from halfmoon.errors import HalfmoonError, NotRunning
 from halfmoon.model import ConsumeFrom, Message, MessageQueue, SendResult
 from halfmoon.testing.clients import SimProducer, SimPullConsumer
-from halfmoon.testing.cluster import BrokerNode, Cluster
-from simulation.history import BROKER
-from simulation.ledger import Ledger
-from simulation.members import Member, MemberHistory
-from simulation.polls.checkers import PollLedger, Tenure, check_polls
-from simulation.verdict import Verdict, judging
+from halfmoon.testing.cluster import BrokerNode
+from simulation.history import BROKER, CLIENT, History
+from simulation.members import Member, MemberWorkload
 
 TOPIC, GROUP, QUEUES = "orders", "C_polls", 3
-KINDS = ("join", "leave", "crash", "seek", "lose", "broker", "interrupt")
 PEACEFUL = {"join", "leave", "seek", "interrupt"}
 """With these alone every answer and every one-way request arrives."""
 
-STEPS = 10
-CLIENT: dict[str, Any] = {"heartbeat_ms": 1000, "request_timeout_ms": 1000, "route_refresh_ms": 5000, "persist_offsets_ms": 500}
+OURS: dict[str, Any] = {**CLIENT, "persist_offsets_ms": 500}
 LOOK_MS = 10
 """How often the brokers' progress is looked at."""
 
@@ -47,91 +42,134 @@ SETTLE_MS = 120_000
 """So long nobody confirms anything before what is left counts as lost."""
 
 
-@dataclass
-class PollVerdict(Verdict):
-    """What came of a history of pull consumers."""
+@dataclass(eq=False)
+class Tenure:
+    """The time in which one member has one queue: from where it was begun, or sought in, until it goes or is sought in again.
 
-    workload = "polls"
-    counts = "{acknowledged} acknowledged, {given} given, {again} again, {sought} seeks, {tenures} tenures of queues"
-    acknowledged: int = 0
-    given: int = 0
-    again: int = 0
-    """Messages that were given once more."""
-    sought: int = 0
-    tenures: int = 0
-
-
-def simulate_polls(
-    seed: int,
-    *,
-    steps: int = STEPS,
-    flush: str | None = None,
-    kinds: tuple[str, ...] | None = None,
-    make_core: Callable[..., PullConsumerCore] = PullConsumerCore,
-    from_end: bool = False,
-    **options: Any,
-) -> PollVerdict:
-    """Run the history of a seed and judge it.
-
-    ``steps`` is the number of events; ``kinds`` (of `KINDS`) are drawn from the seed when not given; ``make_core`` makes the
-    consumers, ``options`` go to `Cluster`. ``from_end``: the group begins behind what is there by then, as consumers do by default,
-    and not at the first message. What a core raises becomes a problem, as do errors that it logs.
+    ``stored`` is the lowest offset that the broker had of the group shortly before the tenure began (None: not known), ``sought``
+    the offset that was asked for; ``given`` are offsets in the order in which the application was given them.
     """
-    chance = Random(f"polls {seed}")
-    drawn = sorted({"join", "leave", chance.choice(KINDS), chance.choice(KINDS), chance.choice(("seek", "crash"))})
-    verdict = PollVerdict(seed, flush or chance.choice(("sync", "async")), list(kinds) if kinds is not None else drawn)
-    messages = Ledger(verdict.flush)
-    ledger = PollLedger(unexpected=messages.unexpected)
-    # of a log that is longer than the memory: a queue's first message is not in it, or each group would begin there
-    store = {"memory_bytes": 1000} if from_end else {}
-    options = {"brokers": chance.choice((1, 2)), "broker": BROKER, "store": store, **options}
-    with judging(verdict, messages, **options) as cluster:
-        _History(cluster, messages, ledger, chance, verdict.kinds, make_core, from_end=from_end).run(steps)
-        verdict.problems = check_polls(ledger)
-    verdict.acknowledged, verdict.tenures = sum(map(len, ledger.wanted.values())), len(ledger.tenures)
-    verdict.given = sum(len(tenure.given) for tenure in ledger.tenures)
-    verdict.again = verdict.given - len({(tenure.queue, offset) for tenure in ledger.tenures for offset in tenure.given})
-    verdict.sought = sum(tenure.sought is not None for tenure in ledger.tenures)
-    return verdict
+
+    member: str
+    queue: MessageQueue
+    stored: int | None = None
+    sought: int | None = None
+    given: list[int] = field(default_factory=list)
 
 
-class _History(MemberHistory["_Member"]):
-    def __init__(
-        self, cluster: Cluster, messages: Ledger, ledger: PollLedger, chance: Random, kinds: list[str],
-        make_core: Callable[..., PullConsumerCore], *, from_end: bool,
-    ) -> None:  # fmt: skip
-        super().__init__(cluster, messages, chance, kinds)
-        self.ledger, self.make_core, self.from_end = ledger, make_core, from_end
-        self.consume_from = ConsumeFrom.LAST_OFFSET if from_end else ConsumeFrom.FIRST_OFFSET
-        self.peaceful = set(kinds) <= PEACEFUL
-        self.expression = chance.choice(("*", "*", "A"))
+@dataclass
+class PollLedger:
+    """What a history of pull consumers writes down.
+
+    ``wanted``: acknowledged messages that the group's filter takes, by queue and offset. ``confirmed``: by any application.
+    ``passed``: up to where somebody has sought in a queue, so that what lies before may stay unread. ``ahead``: progress that was
+    seen at a broker before the messages in front of it were confirmed. ``closed``: queue, what was confirmed, what was stored, of
+    members that closed in peace.
+    """
+
+    wanted: defaultdict[MessageQueue, dict[int, bytes]] = field(default_factory=lambda: defaultdict(dict))
+    confirmed: defaultdict[MessageQueue, set[int]] = field(default_factory=lambda: defaultdict(set))
+    open: defaultdict[MessageQueue, set[int]] = field(default_factory=lambda: defaultdict(set))
+    passed: defaultdict[MessageQueue, int] = field(default_factory=lambda: defaultdict(int))
+    tenures: list[Tenure] = field(default_factory=list)
+    ahead: dict[tuple[MessageQueue, int], str] = field(default_factory=dict)
+    closed: list[tuple[str, MessageQueue, int, int]] = field(default_factory=list)
+
+    def acknowledged(self, queue: MessageQueue, offset: int, body: bytes) -> None:
+        """A message that the group wants is in a queue."""
+        self.wanted[queue][offset] = body
+        if offset not in self.confirmed[queue]:
+            self.open[queue].add(offset)
+
+    def confirm(self, queue: MessageQueue, offset: int) -> None:
+        """An application has finished a message."""
+        self.confirmed[queue].add(offset)
+        self.open[queue].discard(offset)
+
+    def seen(self, queue: MessageQueue, stored: int, at_ms: int) -> None:
+        """A broker holds a group's progress in a queue."""
+        for offset in self.open[queue]:
+            if self.passed[queue] <= offset < stored and (queue, offset) not in self.ahead:
+                self.ahead[queue, offset] = f"{queue}@{offset} was not confirmed at {at_ms}, when the progress stored was {stored}"
+
+    def unread(self) -> list[tuple[MessageQueue, int]]:
+        """Return what somebody must still be given."""
+        return sorted((queue, offset) for queue, found in self.open.items() for offset in found if offset >= self.passed[queue])
+
+
+class Polls(MemberWorkload["_Member"]):
+    """Producers, and applications with pull consumers.
+
+    ``make_core`` makes the consumers. ``from_end``: the group begins behind what is there by then, as consumers do by default, and
+    not at the first message.
+    """
+
+    NAME, STEPS = "polls", 10
+    KINDS = ("join", "leave", "crash", "seek", "lose", "broker", "interrupt")
+    SETTINGS = ("make_core", "from_end")
+    GAP_MS = 50, 2_500
+    make_core: Callable[..., PullConsumerCore] = PullConsumerCore
+    from_end = False
+
+    def __init__(self, history: History) -> None:
+        super().__init__(history)
+        self.ledger = PollLedger()
         self.quiet = False
         self.progress: defaultdict[MessageQueue, list[tuple[int, int]]] = defaultdict(list)
         """Every progress that was stored, and when, in order."""
-        for broker in cluster.brokers:
-            self._watch_progress(broker)
 
-    def run(self, steps: int) -> None:
-        cluster = self.cluster
-        self.create_topics(TOPIC, queues=QUEUES, wait=False)
-        cluster.run(ms=500)
+    def draw(self) -> dict[str, Any]:
+        """Draw the kinds of events and the flush mode."""
+        chance, kinds = self.chance, self.KINDS
+        self.draw_kinds({"join", "leave", chance.choice(kinds), chance.choice(kinds), chance.choice(("seek", "crash"))})
+        self.history.draw_flush()
+        # of a log that is longer than the memory: a queue's first message is not in it, or each group would begin there
+        store = {"memory_bytes": 1000} if self.from_end else {}
+        return {"brokers": chance.choice((1, 2)), "broker": BROKER, "store": store}
+
+    def begin(self) -> None:
+        """Start producers and consumers."""
+        self.consume_from = ConsumeFrom.LAST_OFFSET if self.from_end else ConsumeFrom.FIRST_OFFSET
+        self.peaceful = set(self.history.kinds or ()) <= PEACEFUL
+        self.expression = self.chance.choice(("*", "*", "A"))
+        for broker in self.cluster.brokers:
+            self._watch_progress(broker)
+        self.history.create_topics(TOPIC, queues=QUEUES, wait=False)
+        self.cluster.run(ms=500)
         for i in range(2):
-            producer = SimProducer(cluster, f"producer-{i}", **CLIENT)
-            message = partial(self._message, f"p{i}")
-            sending = self.keep_sending(producer, f"p{i}", message, self._stored, lambda random: random.choice((1, 5, 20, 200)))
+            producer = SimProducer(self.cluster, f"producer-{i}", **OURS)
+            sending = self.history.keep_sending(
+                producer, f"p{i}", partial(self._message, f"p{i}"), self._stored, lambda random: random.choice((1, 5, 20, 200))
+            )
             producer.driver.start(sending, f"p{i}")
         if self.from_end:
             self._begin_at_the_end()
         else:
             for _ in range(self.chance.randint(1, 2)):
                 self.join()
-        cluster.timeline.after(LOOK_MS, self._look)
-        self.let_happen(steps, (50, 2_500))
-        cluster.run(ms=1_000)
-        self.plan.closing = True
-        cluster.run(ms=1_500)
+        self.cluster.timeline.after(LOOK_MS, self._look)
+
+    def end(self) -> None:
+        """Wait until all is read."""
+        self.cluster.run(ms=1_000)
+        self.history.plan.closing = True
+        self.cluster.run(ms=1_500)
         self._read_the_rest()
-        cluster.run(ms=1_000)
+        self.cluster.run(ms=1_000)
+
+    def problems(self) -> dict[str, list[str]]:
+        """Judge what applications were given and confirmed."""
+        return check_polls(self.ledger)
+
+    def count(self) -> dict[str, int | str]:
+        """Return the numbers of messages, of those that were given ``again``, and of what members did."""
+        tenures = self.ledger.tenures
+        given = sum(len(tenure.given) for tenure in tenures)
+        return {
+            "acknowledged": sum(map(len, self.ledger.wanted.values())), "given": given,
+            "again": given - len({(tenure.queue, offset) for tenure in tenures for offset in tenure.given}),
+            "seeks": sum(tenure.sought is not None for tenure in tenures), "tenures of queues": len(tenures),
+        }  # fmt: skip
 
     def _read_the_rest(self) -> None:
         """Let members go on until all is read, or nothing is any more: who takes its time has much before it."""
@@ -163,7 +201,7 @@ class _History(MemberHistory["_Member"]):
 
     def stored(self, queue: MessageQueue) -> int | None:
         """Return the group's progress in a queue, 0 for none; None while the broker does not run."""
-        core = self.broker(queue.broker_name).core
+        core = self.history.broker(queue.broker_name).core
         return None if core is None else core.offsets.get(GROUP, queue.topic, queue.queue_id) or 0
 
     def kill_broker(self, broker: BrokerNode) -> None:
@@ -215,20 +253,20 @@ class _Member(Member):
 
     client: SimPullConsumer
 
-    def __init__(self, history: _History, name: str) -> None:
-        super().__init__(history.cluster, name)
-        self.history, self._wants_to_seek, self._interrupted = history, False, False
-        self._random = history.cluster.timeline.split(f"works {name}")
+    def __init__(self, workload: Polls, name: str) -> None:
+        super().__init__(workload.cluster, name)
+        self.workload, self._wants_to_seek, self._interrupted = workload, False, False
+        self._random = workload.cluster.timeline.split(f"works {name}")
         self._auto = self._random.random() < 0.7
         self._slow_ms = self._random.choice((5, 50, 800))
         self._in_hand: list[tuple[MessageQueue, int, Tenure]] = []
         self._done: dict[Tenure, int] = {}
         self._tenures: dict[HeldQueue, Tenure] = {}
-        history.cluster.timeline.note(name, f"joins, {'auto' if self._auto else 'own'} commit, {self._slow_ms} ms")
+        workload.cluster.timeline.note(name, f"joins, {'auto' if self._auto else 'own'} commit, {self._slow_ms} ms")
         self.client = SimPullConsumer(
-            history.cluster, TOPIC, expression=history.expression, name=name, make_core=history.make_core, group=GROUP,
-            consume_from=history.consume_from, auto_commit=self._auto, auto_commit_ms=self._random.choice((1, 1_000)),
-            batch_max=self._random.choice((2, 10, 32)), **CLIENT,
+            workload.cluster, TOPIC, expression=workload.expression, name=name, make_core=workload.make_core, group=GROUP,
+            consume_from=workload.consume_from, auto_commit=self._auto, auto_commit_ms=self._random.choice((1, 1_000)),
+            batch_max=self._random.choice((2, 10, 32)), **OURS,
         )  # fmt: skip
         self.client.driver.start(self._work(), name)
 
@@ -272,13 +310,13 @@ class _Member(Member):
 
     def _confirm(self) -> None:
         for queue, offset, tenure in self._in_hand:
-            self.history.ledger.confirm(queue, offset)
+            self.workload.ledger.confirm(queue, offset)
             self._done[tenure] = offset + 1
         self._in_hand.clear()
 
     def _seek(self) -> Op[None]:
         """Go elsewhere in a queue, some way back or on. What lies before may then stay unread: so the application says."""
-        core, ledger = self.client.core, self.history.ledger
+        core, ledger = self.client.core, self.workload.ledger
         if not (mine := core.assignment()):
             return
         queue = self._random.choice(mine)
@@ -308,8 +346,8 @@ class _Member(Member):
     def _tenure(self, held: HeldQueue) -> Tenure:
         tenure = self._tenures.get(held)
         if tenure is None:
-            tenure = self._tenures[held] = Tenure(self.name, held.queue, self.history.lowest_told(held.queue))
-            self.history.ledger.tenures.append(tenure)
+            tenure = self._tenures[held] = Tenure(self.name, held.queue, self.workload.lowest_told(held.queue))
+            self.workload.ledger.tenures.append(tenure)
         return tenure
 
     def go(self, *, crash: bool) -> None:
@@ -328,10 +366,10 @@ class _Member(Member):
 
     def _closed(self, mine: list[Tenure]) -> None:
         for tenure in mine:
-            if self.history.peaceful and self._auto and tenure in self._done:
-                stored = self.history.stored(tenure.queue)
+            if self.workload.peaceful and self._auto and tenure in self._done:
+                stored = self.workload.stored(tenure.queue)
                 assert stored is not None
-                self.history.ledger.closed.append((self.name, tenure.queue, self._done[tenure], stored))
+                self.workload.ledger.closed.append((self.name, tenure.queue, self._done[tenure], stored))
         self.end()
 
     # ---------------------------------------------------------------- what happens to it
@@ -343,3 +381,54 @@ class _Member(Member):
     def seek(self, chance: Random) -> None:
         """Have the application go elsewhere in a queue when it has done what it does."""
         self._wants_to_seek = True
+
+
+def check_polls(ledger: PollLedger) -> dict[str, list[str]]:
+    """Return what is wrong, by checker."""
+    return {
+        "lost": [f"{queue}@{offset} was confirmed by nobody" for queue, offset in ledger.unread()],
+        "ahead": list(ledger.ahead.values()),
+        "again": given_once(ledger),
+        "skipped": nothing_is_skipped(ledger),
+        "begun": begun_where_it_was_left(ledger),
+        "kept": closes_keep_what_was_confirmed(ledger),
+    }
+
+
+def given_once(ledger: PollLedger) -> list[str]:
+    """While a member has a queue its application is given each message once, in order, and nothing from before a seek."""
+    return [
+        f"{tenure.member} was given {tenure.queue}@{later} after {earlier}"
+        for tenure in ledger.tenures
+        for earlier, later in zip([-1 if tenure.sought is None else tenure.sought - 1, *tenure.given], tenure.given)
+        if later <= earlier
+    ]
+
+
+def nothing_is_skipped(ledger: PollLedger) -> list[str]:
+    """Between two messages that follow each other, and between a seek and the first one, lies none that is wanted."""
+    problems = []
+    for tenure in ledger.tenures:
+        begin = tenure.given[:1] if tenure.sought is None else [tenure.sought - 1]
+        for earlier, later in zip([*begin, *tenure.given], tenure.given):
+            missed = [offset for offset in range(earlier + 1, later) if offset in ledger.wanted[tenure.queue]]
+            problems += [f"{tenure.member} was given {tenure.queue}@{later} after {earlier}, without {missed}"] if missed else []
+    return problems
+
+
+def begun_where_it_was_left(ledger: PollLedger) -> list[str]:
+    """A member begins a queue at the progress stored: what was confirmed and committed does not come again."""
+    return [
+        f"{tenure.member} began {tenure.queue} at {tenure.given[0]}, where {tenure.stored} was stored"
+        for tenure in ledger.tenures
+        if tenure.stored is not None and tenure.sought is None and tenure.given and tenure.given[0] < tenure.stored
+    ]
+
+
+def closes_keep_what_was_confirmed(ledger: PollLedger) -> list[str]:
+    """A member with auto commit that closes in peace stores all that its application confirmed."""
+    return [
+        f"{member} closed after it had confirmed {queue} up to {confirmed}, and {stored} was stored"
+        for member, queue, confirmed, stored in ledger.closed
+        if stored < confirmed
+    ]

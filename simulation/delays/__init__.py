@@ -1,1 +1,0 @@
-"""Delayed messages: levels, points in time, recalls, checkers."""

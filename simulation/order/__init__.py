@@ -1,1 +1,0 @@
-"""Ordered consumption while consumers join, leave and die, and its checkers."""

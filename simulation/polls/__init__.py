@@ -1,1 +1,0 @@
-"""Pull consumers whose applications poll, commit, seek, close and die, and their checkers."""

@@ -1,1 +1,0 @@
-"""Messages whose listeners fail, their retries and dead letters, and their checkers."""
