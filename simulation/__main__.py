@@ -25,14 +25,13 @@ from simulation.redelivery import Redelivery
 from simulation.topics.deleted import Deleted
 from simulation.topics.waiting import Waiting
 from simulation.transactions.days import Days
-from simulation.transactions.mixed import Mixed
 from simulation.transactions.transactions import Transactions
 from simulation.verdict import Verdict
 
 WORKLOADS: dict[str, type[Workload]] = {
     workload.NAME: workload
     for workload in (
-        Batches, Days, Delays, Deleted, Messages, Mixed, Order, Polls, Redelivery, Transactions, Waiting, Weeks
+        Batches, Days, Delays, Deleted, Messages, Order, Polls, Redelivery, Transactions, Waiting, Weeks
     )
 }  # fmt: skip
 

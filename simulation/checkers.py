@@ -34,7 +34,7 @@ def check(ledger: Ledger, contents: Contents, offsets: dict[tuple[str, Place], i
 
 
 def waits_kept(ledger: Ledger) -> list[str]:
-    """A pull that finds nothing waits for as long as it was to, whatever clocks show; only a broker that leaves answers before."""
+    """Check that a pull that finds nothing waits its time, whatever clocks show; only a broker that leaves answers before."""
     problems = []
     for waited in ledger.waits:
         begun_ms = waited.at_ms - waited.took_ms
@@ -48,7 +48,7 @@ def waits_kept(ledger: Ledger) -> list[str]:
 
 
 def lost(ledger: Ledger, contents: Contents) -> list[str]:
-    """Nothing acknowledged is lost: it is in its queue, at the offset that was answered, with its body."""
+    """Check that every acknowledged message is in its queue, at the offset that was answered, with its body."""
     problems = []
     for ack in ledger.acked:
         queue = contents.get(ack.place)
@@ -65,7 +65,7 @@ def lost(ledger: Ledger, contents: Contents) -> list[str]:
 
 
 def foreign(ledger: Ledger, contents: Contents) -> list[str]:
-    """Everything in a queue was sent to it by somebody."""
+    """Check that every message in a queue was sent to it."""
     return [
         f"{_name(place, offset)} holds {message.body[:40]!r}, which nobody sent there"
         for place, queue in contents.items()
@@ -75,7 +75,7 @@ def foreign(ledger: Ledger, contents: Contents) -> list[str]:
 
 
 def offsets_unique_and_dense(ledger: Ledger, contents: Contents) -> list[str]:
-    """An offset is given to one message only; a queue has no holes, but where `_may_have_holes`."""
+    """Check that an offset is given to one message only, and that a queue has no holes, but where `_may_have_holes`."""
     problems = []
     owners: dict[tuple[Place, int], Acked] = {}
     for ack in ledger.acked:
@@ -101,7 +101,7 @@ def _may_have_holes(ledger: Ledger, place: Place) -> bool:
 
 
 def reads_stable(ledger: Ledger, contents: Contents) -> list[str]:
-    """What was read once is read ever after, byte by byte; it may be gone only where async flush lost it with the power."""
+    """Check that a record stays the same, byte by byte, once it was read; only async flush may lose it, with the power."""
     problems = []
     first: dict[tuple[Place, int], Seen] = {}
     ends = ((seen, "") for seen in ledger.seen), ((m, " at the end") for q in contents.values() for m in q.messages.values())
@@ -125,7 +125,7 @@ def reads_stable(ledger: Ledger, contents: Contents) -> list[str]:
 
 
 def order_kept(ledger: Ledger) -> list[str]:
-    """One sender's acknowledged messages lie in a queue in the order in which it sent them."""
+    """Check that one sender's acknowledged messages lie in a queue in the order in which it sent them."""
     problems = []
     by_sender: defaultdict[tuple[str, Place], list[Acked]] = defaultdict(list)
     for ack in ledger.acked:
@@ -142,7 +142,7 @@ def order_kept(ledger: Ledger) -> list[str]:
 
 
 def consumer_offsets(ledger: Ledger, contents: Contents, offsets: dict[tuple[str, Place], int]) -> list[str]:
-    """A group's offset is never beyond its queue, and a confirmed one is kept, except what a crash took soon after it.
+    """Check that a group's offset is never beyond its queue, and that a confirmed one is kept, except in a crash soon after it.
 
     Holds for consumers whose offsets only grow between crashes.
     """
@@ -188,13 +188,15 @@ def unsaved(ledger: Ledger, broker: str) -> list[int]:
 
 
 def routes_agree(routes: Iterable[dict[str, str]], brokers: dict[str, str]) -> list[str]:
-    """Every name server knows every living broker at its address. Each of ``routes`` and ``brokers`` maps names to addresses."""
+    """Check that every name server knows every living broker. Each of ``routes`` and ``brokers`` maps names to addresses."""
     return [f"a name server knows {known}, alive are {brokers}" for known in routes if known != brokers]
 
 
 def may_be_gone(ledger: Ledger, broker: str, at_ms: int, *, by_ms: int | None = None) -> bool:
-    """Whether a loss of power, one until ``by_ms`` if that is given, may have taken what was acknowledged (or read) at a time: only
-    with async flush, and only when the broker had no time to sync it in between."""
+    """Whether a loss of power may have taken a message that was acknowledged (or read) at a time.
+
+    Only with async flush, and only when the broker had no time to sync it in between. ``by_ms``: only a loss until then counts.
+    """
     if ledger.flush != "async":
         return False
     losses = [loss for loss in ledger.faults_of(broker, "power") if by_ms is None or loss.at_ms <= by_ms]

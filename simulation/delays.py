@@ -103,7 +103,6 @@ class Delays(Workload):
     FAULTS = DelayFaults
 
     def draw(self) -> dict[str, Any]:
-        """Draw whether power may fail, and then the flush mode."""
         history, chance = self.history, self.chance
         power = chance.random() < 0.3 if history.kinds is None else "power" in history.kinds
         history.flush = history.flush or ("sync" if power else chance.choice(("sync", "async")))
@@ -113,14 +112,12 @@ class Delays(Workload):
         return {"broker": {**BROKER, "delay_levels": LEVELS}}
 
     def begin(self) -> None:
-        """Start the senders."""
         self.history.create_topics(TOPIC, queues=QUEUES)
         for number in range(SENDERS):
             self.cluster.driver(f"sender-{number}").start(self._send(f"s{number}"), f"s{number}")
         self.cluster.run(ms=500)
 
     def end(self) -> None:
-        """Wait until every message has come."""
         self.history.plan.closing = True
         self.cluster.run(ms=TIMED_MS_MAX + 12_000)
         self.ledger.ended_ms = self.cluster.timeline.now
@@ -140,7 +137,6 @@ class Delays(Workload):
         return found
 
     def count(self) -> dict[str, int | str]:
-        """Return the numbers of messages."""
         wishes = self.ledger.wishes.values()
         return {
             "acknowledged": sum(wish.acked for wish in wishes), "delivered": len(self.ledger.delivered),
@@ -205,7 +201,7 @@ def check_delays(ledger: DelayLedger) -> dict[str, list[str]]:
 
 
 def early(ledger: DelayLedger) -> list[str]:
-    """Nothing is stored under its topic before its time, nor in another queue than its own."""
+    """Check that nothing is stored under its topic before its time, nor in another queue than its own."""
     problems = []
     for one in ledger.delivered:
         wish = ledger.wishes.get(one.body)
@@ -217,7 +213,7 @@ def early(ledger: DelayLedger) -> list[str]:
 
 
 def lost(ledger: DelayLedger) -> list[str]:
-    """Everything that was acknowledged, is due, and nobody tried to recall, is there, but for what a disk damaged."""
+    """Check that every acknowledged message that is due, and was not to be recalled, is there, unless a disk damaged it."""
     there = {one.body for one in ledger.delivered} | {hit.body for hits in ledger.messages.hits.values() for hit in hits}
     return [
         f"{body!r} was acknowledged and never came: {wish}"
@@ -227,7 +223,7 @@ def lost(ledger: DelayLedger) -> list[str]:
 
 
 def recalled(ledger: DelayLedger) -> list[str]:
-    """What was recalled never comes; where it was sent twice, only one of both was recalled."""
+    """Check that recalled messages never come; of one that was sent twice, one copy was recalled."""
     times = Counter(one.body for one in ledger.delivered)
     damaged = {hit.unique.rpartition("+")[2] for hits in ledger.messages.hits.values() for hit in hits}
     return [
@@ -238,7 +234,7 @@ def recalled(ledger: DelayLedger) -> list[str]:
 
 
 def twice(ledger: DelayLedger) -> list[str]:
-    """Nothing comes more often than it was sent."""
+    """Check that nothing comes more often than it was sent."""
     if not ledger.once:
         return []
     times = Counter(one.body for one in ledger.delivered)
@@ -248,7 +244,7 @@ def twice(ledger: DelayLedger) -> list[str]:
 
 
 def order(ledger: DelayLedger) -> list[str]:
-    """What one sender sent by one level to one queue, each once, comes in that order."""
+    """Check that messages of one sender, level and queue, each sent once, come in that order."""
     problems = []
     last: dict[tuple[str, int, int], int] = {}
     seen = {hit.body for hits in ledger.messages.hits.values() for hit in hits}  # they may come again, out of their turn

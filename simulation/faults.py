@@ -1,4 +1,4 @@
-"""What goes wrong in a simulated cluster, chosen from a seed: crashes, disks, networks and clocks. Injects, never judges.
+"""Faults of a simulated cluster, chosen from a seed: crashes, disks, networks and clocks. Injects, never judges.
 
 Each history uses only some kinds of faults, drawn from its seed: a history with one kind of trouble finds what many kinds at once
 would hide.
@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
+from typing import Any
 
 from halfmoon.errors import StoreError
 from halfmoon.store.layout import CHECKPOINT, CONSUME_QUEUE, INDEX, INVENTORY, RESERVATIONS
@@ -20,7 +21,7 @@ from simulation.damage.log import Hit, damage_log, judge_loss, judge_start, list
 from simulation.ledger import Fault, Ledger, Place
 
 SLOW_US = (20_000, 2_000_000)
-"""What a sync takes on a disk that is slow: up to 2 s."""
+"""Duration of a sync on a disk that is slow, microseconds: up to 2 s."""
 
 HOUR_MS = 3_600_000
 
@@ -28,44 +29,38 @@ REGISTER_MS = 30_000
 """How often brokers register; so long after the last fault every name server knows them all."""
 
 REMEDY = re.compile(r"truncate -s (\d+) (\S+)$")
-"""What a broker says that somebody has to do before it starts."""
+"""Command that a broker asks an operator for before it starts."""
 
 STUCK_US = (3_000_000, 8_000_000)
-"""What a sync takes on a disk that hardly goes on: longer than a send waits."""
+"""Duration of a sync on a disk that hardly goes on, microseconds: longer than a send waits."""
 
 
 class Faults:
-    """Does one thing after another to a cluster. ``kinds`` are the names of the methods below that may be chosen."""
+    """Faults that strike a cluster one after another. ``kinds`` are the names of the methods below that may be chosen.
+
+    ``workload`` has the users, for faults of a workload's own.
+    """
 
     DRAWN: tuple[str, ...] = (
-        "kill",
-        "power",
-        "torn",
-        "stop",
-        "slow_disk",
-        "stuck_disk",
-        "failed_sync",
-        "cut",
-        "lose",
-        "half_open",
-        "clock",
+        "kill", "power", "torn", "stop", "slow_disk", "stuck_disk", "failed_sync", "cut", "lose", "half_open", "clock",
         "nameserver",
-    )
+    )  # fmt: skip
     """Kinds that a seed may draw; one more would change what every seed draws, so the others of ``KINDS`` are asked for by name."""
 
     KINDS: tuple[str, ...] = (*DRAWN, "full_disk", "descriptors", "vanish", "flip", "damage", "unwritable", "clock_set")
 
-    def __init__(self, cluster: Cluster, ledger: Ledger, random: Random, *, kinds: Sequence[str] | None = None) -> None:
-        self.cluster, self._ledger, self._random = cluster, ledger, random
+    def __init__(
+        self, cluster: Cluster, ledger: Ledger, random: Random, *, kinds: Sequence[str] | None = None, workload: Any = None
+    ) -> None:  # fmt: skip
+        self.cluster, self._ledger, self._random, self._workload = cluster, ledger, random, workload
         chosen = random.sample(self.DRAWN, random.randint(1, 5)) if kinds is None else list(kinds)
         self.kinds = sorted(chosen)
         self._hits: dict[str, list[Hit]] = {}
-        """What was damaged in the logs of brokers since they ran."""
+        """Records of the logs of brokers that were damaged since they ran."""
         cluster.on_stopped = self._stopped
         self.count = 0
 
     def begin(self, count: int, gap_ms: tuple[int, int]) -> None:
-        """Let ``count`` faults happen from now on, with pauses between them drawn from ``gap_ms``."""
         self._remaining, self._gap_ms = count, gap_ms
         self._next()
 

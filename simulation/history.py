@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from random import Random
 from typing import Any, ClassVar
 
@@ -100,8 +101,9 @@ class History:
         self.messages.flush, self.settings = self.flush, merged["broker"]
         self.cluster = cluster = Cluster(self.seed, flush=self.flush, **{**drawn, **options, **merged})
         self.plan = Plan({each.name: each.address for each in cluster.brokers}, self.messages, lambda: cluster.timeline.now)
-        if self.workload.FAULTS is not None:
-            self.faults = self.workload.make_faults(cluster.timeline.split("faults"))
+        if (make := self.workload.FAULTS) is not None:
+            chance = cluster.timeline.split("faults")
+            self.faults = make(cluster, self.messages, chance, kinds=self.kinds, workload=self.workload)
             self.kinds = self.faults.kinds
             windows(self.messages, self.faults.kinds)
 
@@ -140,7 +142,7 @@ class History:
             self.until(lambda: all(task.done for task in tasks), 30_000, "topics are not made")
 
     def until(self, reached: Callable[[], bool], within_ms: int, otherwise: str) -> None:
-        """Run until something is true; that it is not within a time is a problem, ``otherwise``."""
+        """Run until something is true; where it is not within a time, ``otherwise`` is a problem."""
         if not self.cluster.timeline.run_until(reached, within_ms):
             self.messages.unexpected.append(otherwise)
 
@@ -194,7 +196,7 @@ class History:
         return int(reply.header(OffsetReply).offset) if reply.code == 0 else 0
 
     def must_be_durable(self, seen: Seen) -> None:
-        """With sync flush a record that anybody reads lies on the device already."""
+        """Check that with sync flush a record which anybody reads lies on the device already."""
         if self.messages.flush == "async" or (seen.place, seen.queue_offset) in self.messages.spoilt:
             return
         if not durable(self.broker(seen.place.broker), seen):
@@ -209,18 +211,16 @@ class History:
         findings = fsck(broker.disk, StoreSettings(**{**SMALL, **settings}))
         return judge_fsck(broker.disk, findings, self.messages.damage_of(broker.name), transactions=transactions)
 
-
     def restart_all(self, look: Callable[[BrokerNode], dict[str, list[str]]]) -> dict[str, list[str]]:
         """Stop every broker cleanly, compare its indexes with its log, and start it; return what is wrong, by checker.
 
         ``look`` is given each stopped broker, and returns what else is wrong.
         """
         problems: dict[str, list[str]] = {}
-        sizes = {name: SMALL[name] for name in ("queue_file_bytes", "hash_slots", "index_entries_max")}
         for broker in self.cluster.brokers:
             self.cluster.stop(broker)
             spoilt = self.messages.damage_of(broker.name).places
-            found = {"indexes": indexes_differ(broker.disk, **sizes, spoilt=spoilt), **look(broker)}
+            found = {"indexes": indexes_of(broker, spoilt), **look(broker)}
             if broker.left_locked:
                 found["stop"] = ["left and kept its store locked"]
             for checker, those in found.items():
@@ -268,11 +268,6 @@ class Workload:
         self.history.draw_flush()
         return {"broker": BROKER}
 
-    def make_faults(self, random: Random) -> Faults:
-        """Return the faults of a history that has ``FAULTS``."""
-        assert self.FAULTS is not None
-        return self.FAULTS(self.cluster, self.messages, random, kinds=self.history.kinds)
-
     def begin(self) -> None:
         """Have users begin."""
 
@@ -304,6 +299,12 @@ def durable(broker: BrokerNode, seen: Seen) -> bool:
     at = seen.physical_offset % SMALL["commit_log_file_bytes"]
     path = f"commitlog/{seen.physical_offset - at:020d}"
     return broker.disk.exists(path) and broker.disk.open(path).durable[at : at + len(seen.record)] == seen.record
+
+
+def indexes_of(broker: BrokerNode, spoilt: AbstractSet[int] = frozenset()) -> list[str]:
+    """Return how the indexes of a stopped broker differ from its log, beside the records at ``spoilt``."""
+    sizes = {name: SMALL[name] for name in ("queue_file_bytes", "hash_slots", "index_entries_max")}
+    return indexes_differ(broker.disk, **sizes, spoilt=spoilt)
 
 
 def changed(before: Contents, after: Contents, *, ends: bool = True) -> list[str]:

@@ -1,4 +1,4 @@
-"""What the users of a simulated cluster did and saw: the facts that `simulation.messages.checkers` judge. Values only.
+"""Facts of a history: what users of a simulated cluster did and saw, for `simulation.checkers`. Values only.
 
 Everything is written down with the world's time, at the moment when the user learned of it: an `Acked` when the answer arrived,
 a `Seen` when the pull's answer arrived. A ledger knows what was promised; it never asks a broker.
@@ -63,8 +63,11 @@ class Waited(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """Something that happened to a broker: ``kill``, ``power``, ``stop`` (asked), ``left``, ``sync`` (one failed), ``start``,
-    ``torn`` (in the middle of a write), ``vanish`` (files of its queues), ``unwritable`` and ``writable`` (its tables)."""
+    """Fault of a broker, or its end.
+
+    Kinds: ``kill``, ``power``, ``stop`` (asked), ``left``, ``sync`` (one failed), ``start``, ``torn`` (in the middle of a write),
+    ``vanish`` (files of its queues), ``unwritable`` and ``writable`` (its tables).
+    """
 
     at_ms: int
     broker: str
@@ -126,7 +129,7 @@ class Ledger:
 
 
 class Queue(NamedTuple):
-    """What a queue holds at the end, read from its lowest offset to its highest."""
+    """Messages of a queue at the end, read from its lowest offset to its highest."""
 
     min_offset: int
     max_offset: int
@@ -134,4 +137,4 @@ class Queue(NamedTuple):
 
 
 Contents = dict[Place, Queue]
-"""What all queues hold at the end."""
+"""Messages of all queues at the end."""

@@ -34,14 +34,14 @@ SILENCE = ("silent for", "no heartbeat", "did not register in time")
 """Reasons of connections that are closed because nothing came."""
 
 NETWORK_MS = (50, 10_000)
-"""Longest time that the network keeps an answer: as it is, and where packets are lost and come again, as at a host without power."""
+"""Longest time that the network keeps an answer: as it is, and where packets are lost and come again."""
 
 SEARCHES_MAX = 8
 """Messages of one queue that are searched for, those at its ends among them."""
 
 
 class Messages(Workload):
-    """Senders, pullers and consumers that speak the wire; at the end searches, consumers' progress and indexes are compared, too."""
+    """Senders, pullers and consumers that speak the wire; at the end searches, progress and indexes are compared, too."""
 
     NAME, CHANCE = "messages", "history"
 
@@ -50,12 +50,10 @@ class Messages(Workload):
         self._users: list[Task[Any]] = []
 
     def draw(self) -> dict[str, Any]:
-        """Draw the flush mode and the number of servers."""
         self.history.draw_flush()
         return {"brokers": self.chance.choice((1, 1, 2)), "nameservers": self.chance.choice((1, 2)), "broker": BROKER}
 
     def begin(self) -> None:
-        """Start senders, pullers and consumers."""
         self.plan = self.history.plan
         self.plan.on_seen = self.history.must_be_durable
         self.messages.network_ms = NETWORK_MS[bool({"cut", "lose", "power"}.intersection(self.history.faults.kinds))]
@@ -63,7 +61,6 @@ class Messages(Workload):
         self.cluster.run(ms=300)
 
     def end(self) -> None:
-        """Wait until all users have ended."""
         self.cluster.run(ms=1500)
         self.plan.closing = True
         self.history.until_done(self._users, 30_000, "users")
@@ -81,7 +78,6 @@ class Messages(Workload):
         return problems | {"routes": routes_agree(self._routes(), dict(self.plan.brokers))}
 
     def count(self) -> dict[str, int | str]:
-        """Return the numbers of messages and commits."""
         ledger = self.messages
         return {"acknowledged": len(ledger.acked), "read": len(ledger.seen), "commits": len(ledger.commits)}
 

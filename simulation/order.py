@@ -35,16 +35,19 @@ KNOWN_AGAIN_MS = 1_000
 CUT_MS = (500, 70_000)
 """How long a cut lasts: longer than a broker keeps a lock."""
 TOLD_MS = 50
-"""So long after a connection broke its client may not know that its locks are gone."""
+"""Longest time after a connection broke in which its client may not know that its locks are gone."""
 
 LOCK_VALID_MS = 30_000
-"""So long after it was asked for a client trusts a lock."""
+"""Longest time after it was asked for that a client trusts a lock."""
 
 
 @dataclass
 class Call:
-    """One message at a listener. ``owner`` held the queue's lock as it began, and ``stored`` was the group's offset; both None when
-    the broker did not run. ``end_ms`` and ``good`` are set when the listener is done; a killed one never is."""
+    """Call of a listener with one message.
+
+    ``owner`` held the queue's lock as it began, and ``stored`` was the group's offset; both None when the broker did not run.
+    ``end_ms`` and ``good`` are set when the listener is done; a killed one never is.
+    """
 
     begin_ms: int
     consumer: str
@@ -59,8 +62,11 @@ class Call:
 
 @dataclass
 class OrderLedger:
-    """What a history of ordered consumption writes down. ``upset`` are times at which a client's locks were lost by a fault, by the
-    client's id; those of a broker are under its name. ``cut_off`` are times from which a client may have let its locks run out."""
+    """Facts of a history of ordered consumption.
+
+    ``upset`` are times at which a client's locks were lost by a fault, by the client's id; those of a broker are under its name.
+    ``cut_off`` are times from which a client may have let its locks run out.
+    """
 
     calls: list[Call] = field(default_factory=list)
     acked: dict[bytes, str] = field(default_factory=dict)
@@ -93,7 +99,6 @@ class Order(MemberWorkload["_Consumer"]):
         self.ledger = OrderLedger()
 
     def draw(self) -> dict[str, Any]:
-        """Draw the kinds of events, the flush mode, and when a broker forgets a silent client: before its locks run out, or after."""
         chance, kinds = self.chance, self.KINDS
         self.draw_kinds({"join", chance.choice(kinds), chance.choice(kinds), chance.choice(("leave", "crash"))})
         self.history.draw_flush()
@@ -101,7 +106,6 @@ class Order(MemberWorkload["_Consumer"]):
         return {"brokers": chance.choice((1, 2)), "broker": {**BROKER, "client_expiry_ms": self._forgets_ms}}
 
     def begin(self) -> None:
-        """Start producers and consumers."""
         self.history.create_topics(TOPIC, queues=QUEUES, wait=False)
         self.cluster.run(ms=500)
         for i in range(2):
@@ -116,7 +120,6 @@ class Order(MemberWorkload["_Consumer"]):
             self.join()
 
     def end(self) -> None:
-        """Wait until all is consumed."""
         self.cluster.run(ms=1_000)
         self.history.plan.closing = True
         self.cluster.timeline.run_until(self._all_consumed, 180_000)
@@ -127,7 +130,6 @@ class Order(MemberWorkload["_Consumer"]):
         return {**check_order(self.ledger), "silence": called_silent(self.cluster, self._forgets_ms, beat_ms=beat_ms())}
 
     def count(self) -> dict[str, int | str]:
-        """Return the numbers of messages and calls: those that failed, came ``again``, and had another owner than the one before."""
         ledger = self.ledger
         failed = again = owners = 0
         good: set[bytes] = set()
@@ -287,7 +289,7 @@ def check_order(ledger: OrderLedger) -> dict[str, list[str]]:
 
 
 def owners(ledger: OrderLedger) -> list[str]:
-    """Who begins a call holds the queue's lock."""
+    """Check that the consumer of a call held the queue's lock as it began."""
     return [
         f"{_name(call)} began while the lock was {call.owner or 'nobody'}'s"
         for call in ledger.calls
@@ -297,7 +299,7 @@ def owners(ledger: OrderLedger) -> list[str]:
 
 
 def side_by_side(ledger: OrderLedger) -> list[str]:
-    """Calls of a queue do not overlap, unless a fault took the first one's lock while it ran; those of one consumer never do."""
+    """Check that calls of a queue do not overlap, unless a fault took the first one's lock; those of one consumer never do."""
     problems = []
     for calls in _by_queue(ledger).values():
         for i, call in enumerate(calls):
@@ -337,7 +339,7 @@ def _begun_anew(ledger: OrderLedger, before: Call, call: Call) -> list[str]:
 
 
 def order_of_keys(ledger: OrderLedger) -> list[str]:
-    """The first time that messages of one key and queue are consumed well they come in the order in which they were sent.
+    """Check that messages of one key and queue are consumed well, the first time, in the order in which they were sent.
 
     A key has another queue while a broker is down and the name servers leave its queues out.
     """
@@ -357,7 +359,7 @@ def order_of_keys(ledger: OrderLedger) -> list[str]:
 
 
 def queues_of_keys(ledger: OrderLedger) -> list[str]:
-    """A key keeps its queue, whatever a name server knows, unless a broker was killed."""
+    """Check that a key keeps its queue, whatever a name server knows, unless a broker was killed."""
     if any(name.startswith("broker-") for name, times in ledger.upset.items() if times):
         return []
     queues: dict[bytes, set[str]] = defaultdict(set)
@@ -367,7 +369,7 @@ def queues_of_keys(ledger: OrderLedger) -> list[str]:
 
 
 def never_consumed(ledger: OrderLedger) -> list[str]:
-    """Everything acknowledged was consumed well by somebody."""
+    """Check that every acknowledged message was consumed well by somebody."""
     good = {call.body for call in ledger.calls if call.good}
     return [f"{body!r}, acknowledged in {where}" for body, where in ledger.acked.items() if body not in good]
 

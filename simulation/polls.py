@@ -36,10 +36,10 @@ LOOK_MS = 10
 """How often the brokers' progress is looked at."""
 
 LATELY_MS = 300
-"""So long ago a member may have been told the progress at which it begins a queue."""
+"""Longest time since a member may have been told the progress at which it begins a queue."""
 
 SETTLE_MS = 120_000
-"""So long nobody confirms anything before what is left counts as lost."""
+"""Longest time without a confirmation until the remaining messages count as lost."""
 
 
 @dataclass(eq=False)
@@ -59,7 +59,7 @@ class Tenure:
 
 @dataclass
 class PollLedger:
-    """What a history of pull consumers writes down.
+    """Facts of a history of pull consumers.
 
     ``wanted``: acknowledged messages that the group's filter takes, by queue and offset. ``confirmed``: by any application.
     ``passed``: up to where somebody has sought in a queue, so that what lies before may stay unread. ``ahead``: progress that was
@@ -76,18 +76,18 @@ class PollLedger:
     closed: list[tuple[str, MessageQueue, int, int]] = field(default_factory=list)
 
     def acknowledged(self, queue: MessageQueue, offset: int, body: bytes) -> None:
-        """A message that the group wants is in a queue."""
+        """Note that a message which the group wants is in a queue."""
         self.wanted[queue][offset] = body
         if offset not in self.confirmed[queue]:
             self.open[queue].add(offset)
 
     def confirm(self, queue: MessageQueue, offset: int) -> None:
-        """An application has finished a message."""
+        """Note that an application has finished a message."""
         self.confirmed[queue].add(offset)
         self.open[queue].discard(offset)
 
     def seen(self, queue: MessageQueue, stored: int, at_ms: int) -> None:
-        """A broker holds a group's progress in a queue."""
+        """Note the progress of a group in a queue that a broker holds."""
         for offset in self.open[queue]:
             if self.passed[queue] <= offset < stored and (queue, offset) not in self.ahead:
                 self.ahead[queue, offset] = f"{queue}@{offset} was not confirmed at {at_ms}, when the progress stored was {stored}"
@@ -119,7 +119,6 @@ class Polls(MemberWorkload["_Member"]):
         """Every progress that was stored, and when, in order."""
 
     def draw(self) -> dict[str, Any]:
-        """Draw the kinds of events and the flush mode."""
         chance, kinds = self.chance, self.KINDS
         self.draw_kinds({"join", "leave", chance.choice(kinds), chance.choice(kinds), chance.choice(("seek", "crash"))})
         self.history.draw_flush()
@@ -128,12 +127,11 @@ class Polls(MemberWorkload["_Member"]):
         return {"brokers": chance.choice((1, 2)), "broker": BROKER, "store": store}
 
     def begin(self) -> None:
-        """Start producers and consumers."""
         self.consume_from = ConsumeFrom.LAST_OFFSET if self.from_end else ConsumeFrom.FIRST_OFFSET
         self.peaceful = set(self.history.kinds or ()) <= PEACEFUL
         self.expression = self.chance.choice(("*", "*", "A"))
         for broker in self.cluster.brokers:
-            self._watch_progress(broker)
+            self.watch_progress(broker)
         self.history.create_topics(TOPIC, queues=QUEUES, wait=False)
         self.cluster.run(ms=500)
         for i in range(2):
@@ -150,7 +148,6 @@ class Polls(MemberWorkload["_Member"]):
         self.cluster.timeline.after(LOOK_MS, self._look)
 
     def end(self) -> None:
-        """Wait until all is read."""
         self.cluster.run(ms=1_000)
         self.history.plan.closing = True
         self.cluster.run(ms=1_500)
@@ -158,11 +155,9 @@ class Polls(MemberWorkload["_Member"]):
         self.cluster.run(ms=1_000)
 
     def problems(self) -> dict[str, list[str]]:
-        """Judge what applications were given and confirmed."""
         return check_polls(self.ledger)
 
     def count(self) -> dict[str, int | str]:
-        """Return the numbers of messages, of those that were given ``again``, and of what members did."""
         tenures = self.ledger.tenures
         given = sum(len(tenure.given) for tenure in tenures)
         return {
@@ -207,9 +202,9 @@ class Polls(MemberWorkload["_Member"]):
     def kill_broker(self, broker: BrokerNode) -> None:
         """Kill a broker, which forgets what it has not saved, and start it again."""
         super().kill_broker(broker)
-        self._watch_progress(broker)
+        self.watch_progress(broker)
 
-    def _watch_progress(self, broker: BrokerNode) -> None:
+    def watch_progress(self, broker: BrokerNode) -> None:
         """Write down each progress that a broker stores, and what it begins with."""
         put = broker.core.offsets.put
 
@@ -396,7 +391,7 @@ def check_polls(ledger: PollLedger) -> dict[str, list[str]]:
 
 
 def given_once(ledger: PollLedger) -> list[str]:
-    """While a member has a queue its application is given each message once, in order, and nothing from before a seek."""
+    """Check that an application is given each message of a queue once, in order, and nothing from before a seek."""
     return [
         f"{tenure.member} was given {tenure.queue}@{later} after {earlier}"
         for tenure in ledger.tenures
@@ -406,7 +401,7 @@ def given_once(ledger: PollLedger) -> list[str]:
 
 
 def nothing_is_skipped(ledger: PollLedger) -> list[str]:
-    """Between two messages that follow each other, and between a seek and the first one, lies none that is wanted."""
+    """Check that no wanted message lies between two that follow each other, or between a seek and the first one."""
     problems = []
     for tenure in ledger.tenures:
         begin = tenure.given[:1] if tenure.sought is None else [tenure.sought - 1]
@@ -417,7 +412,7 @@ def nothing_is_skipped(ledger: PollLedger) -> list[str]:
 
 
 def begun_where_it_was_left(ledger: PollLedger) -> list[str]:
-    """A member begins a queue at the progress stored: what was confirmed and committed does not come again."""
+    """Check that a member begins a queue at the progress stored: committed messages do not come again."""
     return [
         f"{tenure.member} began {tenure.queue} at {tenure.given[0]}, where {tenure.stored} was stored"
         for tenure in ledger.tenures
@@ -426,7 +421,7 @@ def begun_where_it_was_left(ledger: PollLedger) -> list[str]:
 
 
 def closes_keep_what_was_confirmed(ledger: PollLedger) -> list[str]:
-    """A member with auto commit that closes in peace stores all that its application confirmed."""
+    """Check that a member with auto commit that closes in peace stores all that its application confirmed."""
     return [
         f"{member} closed after it had confirmed {queue} up to {confirmed}, and {stored} was stored"
         for member, queue, confirmed, stored in ledger.closed

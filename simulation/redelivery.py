@@ -8,7 +8,6 @@ consumers are our own client. Beside the faults of `Faults`, ``consumer`` kills 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -79,15 +78,14 @@ class RedeliveryLedger:
 
 
 class RedeliveryFaults(Faults):
-    """The faults of a history; ``consumer`` is the history's own. Clocks do not step: how long a copy waited is judged by them."""
+    """The faults of a history; Clocks do not step: how long a copy waited is judged by them."""
 
     DRAWN = ("kill", "power", "torn", "stop", "slow_disk", "failed_sync", "cut", "lose", "half_open", "nameserver", "consumer")
     KINDS = (*DRAWN, "stuck_disk", "full_disk")
-    replace_consumer: Callable[[], None]
 
     def consumer(self) -> None:
         """Kill a consumer; another one takes its place."""
-        self.replace_consumer()
+        self._workload.replace()
 
 
 class Redelivery(Workload):
@@ -104,18 +102,10 @@ class Redelivery(Workload):
         self._number = 0
 
     def draw(self) -> dict[str, Any]:
-        """Draw the flush mode and the number of brokers."""
         self.history.draw_flush()
         return {"brokers": self.chance.choice((1, 1, 2)), "broker": {**BROKER, "delay_levels": LEVELS}}
 
-    def make_faults(self, random: Random) -> Faults:
-        """Return the faults, one of which replaces a consumer."""
-        faults = super().make_faults(random)
-        faults.replace_consumer = self._replace  # type: ignore[attr-defined]
-        return faults
-
     def begin(self) -> None:
-        """Start producers and consumers."""
         self._fails = self.cluster.timeline.split("fails")
         self.history.create_topics(TOPIC, queues=QUEUES)
         for i in range(2):
@@ -129,7 +119,6 @@ class Redelivery(Workload):
         self.cluster.run(ms=500)
 
     def end(self) -> None:
-        """Wait until every message was consumed or is dead."""
         cluster = self.cluster
         self.history.plan.closing = True
         cluster.run(ms=3000)
@@ -139,11 +128,9 @@ class Redelivery(Workload):
         self.ledger.dead = self._dead()
 
     def problems(self) -> dict[str, list[str]]:
-        """Judge the calls of listeners and the dead letters."""
         return check_redelivery(self.ledger)
 
     def count(self) -> dict[str, int | str]:
-        """Return the numbers of messages and calls."""
         ledger = self.ledger
         failed = sum(not one.good for one in ledger.handed)
         return {"acknowledged": len(ledger.acked), "handed over": len(ledger.handed), "failed": failed, "dead": len(ledger.dead)}
@@ -183,7 +170,7 @@ class Redelivery(Workload):
         )  # fmt: skip
         self.consumers.append(consumer)
 
-    def _replace(self) -> None:
+    def replace(self) -> None:
         consumer = self.consumers.pop(self.chance.randrange(len(self.consumers)))
         self.cluster.timeline.note(consumer.name, "is killed")
         consumer.kill()
@@ -230,7 +217,7 @@ def check_redelivery(ledger: RedeliveryLedger) -> dict[str, list[str]]:
 
 
 def nothing_is_lost(ledger: RedeliveryLedger) -> list[str]:
-    """An acknowledged message is consumed or lies in the dead letters, unless a loss of power may have taken it or its copy."""
+    """Check that an acknowledged message is consumed or dead, unless a loss of power may have taken it or its copy."""
     good = {one.body for one in ledger.handed if one.good}
     dead = {one.body for one in ledger.dead}
     known: dict[bytes, list[tuple[int, str]]] = defaultdict(list)
@@ -248,7 +235,7 @@ def nothing_is_lost(ledger: RedeliveryLedger) -> list[str]:
 
 
 def dead_letters_were_tried(ledger: RedeliveryLedger) -> list[str]:
-    """A dead letter was sent, told to die or handed over each time until the maximum, and never one that would have worked."""
+    """Check that a dead letter was told to die, or handed over each time until the maximum, and would not have worked."""
     tried: dict[bytes, set[int]] = defaultdict(set)
     told: set[bytes] = set()
     for one in ledger.handed:
@@ -270,7 +257,7 @@ def dead_letters_were_tried(ledger: RedeliveryLedger) -> list[str]:
 
 
 def nothing_comes_early(ledger: RedeliveryLedger) -> list[str]:
-    """A redelivery was stored its level's time or more after the copy whose failure it follows."""
+    """Check that a redelivery was stored its level's time or more after the copy whose failure it follows."""
     problems = []
     before: dict[bytes, list[Handed]] = defaultdict(list)
     for one in ledger.handed:
@@ -293,7 +280,7 @@ def _level_ms(ledger: RedeliveryLedger, failed: Handed) -> int:
 
 
 def copies_show_what_they_are(ledger: RedeliveryLedger) -> list[str]:
-    """A dead letter tells the topic it came from, and a reason that was told of it."""
+    """Check that a dead letter shows the topic it came from, and a reason that a listener gave."""
     problems = []
     reasons: dict[bytes, set[str]] = defaultdict(set)
     for one in ledger.handed:

@@ -28,7 +28,7 @@ TAGS_USED = ("paid", "sent", "lost")
 
 @dataclass
 class Plan:
-    """What users of a history share: where brokers are, what they write down, and whether to come to an end."""
+    """Plan that users of a history share: addresses of brokers, the ledger, and whether to come to an end."""
 
     brokers: dict[str, str]
     ledger: Ledger

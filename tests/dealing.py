@@ -26,14 +26,12 @@ FIRST = (
 )  # fmt: skip
 """Where tests take seconds, the slowest first."""
 SLOW = (
-    "tests/simulation/batches/test_history", "tests/simulation/batches/test_planted", "tests/simulation/batches/test_weeks",
+    "tests/simulation/batches/test_batches", "tests/simulation/batches/test_planted", "tests/simulation/batches/test_weeks",
     "tests/simulation/batches/test_drivers", "tests/simulation/damage/test_fsck", "tests/simulation/damage/test_log",
-    "tests/simulation/delays/test_history", "tests/simulation/messages/test_clocks", "tests/simulation/messages/test_descriptors",
-    "tests/simulation/messages/test_planted", "tests/simulation/order/test_history", "tests/simulation/order/test_planted",
-    "tests/simulation/polls/test_history", "tests/simulation/redelivery/test_history", "tests/simulation/topics/test_history",
-    "tests/simulation/transactions/test_checkers", "tests/simulation/transactions/test_days",
-    "tests/simulation/transactions/test_history", "tests/simulation/transactions/test_late_checkers",
-    "tests/simulation/transactions/test_operator_checkers", "tests/simulation/transactions/test_operators",
+    "tests/simulation/test_delays", "tests/simulation/test_clocks", "tests/simulation/test_messages", "tests/simulation/test_order",
+    "tests/simulation/test_polls", "tests/simulation/test_redelivery", "tests/simulation/topics/test_deleted",
+    "tests/simulation/transactions/test_planted", "tests/simulation/transactions/test_days",
+    "tests/simulation/transactions/test_transactions", "tests/simulation/transactions/test_operators",
     "tests/simulation/transactions/test_producers",
     "tests/testing/test_clients", "tests/simulation/test_faults", "tests/simulation/test_rebalance",
     "tests/simulation/test_seeds", "tests/spark/source/test_rows", "tests/spark/sink/test_encode", "tests/spark/sink/test_sink",

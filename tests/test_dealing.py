@@ -51,7 +51,7 @@ def test_what_shares_a_file_or_a_session_stays_together(one: str, other: str, sa
     [
         ("interop/test_order.py", "", "not slow and not interop", True),
         ("interop/test_order.py", "", "", False),
-        ("simulation/order/test_history.py", "", "not slow", True),
+        ("simulation/test_order.py", "", "not slow", True),
         ("wire/test_ids.py", "import a\n\npytestmark = [pytest.mark.slow, pytest.mark.mission('1')]\n", "not slow", True),
         ("wire/test_ids.py", "@pytest.mark.slow\ndef test_a(): ...\n", "not slow", False),
         ("wire/test_ids.py", "pytestmark = pytest.mark.slow\n", "slow", False),

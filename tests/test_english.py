@@ -13,11 +13,13 @@ from halfmoon.cli.shared.command_group import COMMANDS, load
 
 ROOT = Path(__file__).resolve().parent.parent
 CLEAN = (
-    "examples/demo", "src/halfmoon/__init__.py", "src/halfmoon/__main__.py", "src/halfmoon/broker", "src/halfmoon/cli",
+    "examples/demo", "simulation", "src/halfmoon/__init__.py", "src/halfmoon/__main__.py",
+    "src/halfmoon/broker", "src/halfmoon/cli",
     "src/halfmoon/columns", "src/halfmoon/console", "src/halfmoon/nameserver", "src/halfmoon/sql92",
     "src/halfmoon/conversion.py", "src/halfmoon/errors.py", "src/halfmoon/lazy.py", "src/halfmoon/limits.py",
     "src/halfmoon/logs.py",
     "src/halfmoon/metrics.py", "src/halfmoon/model.py", "src/halfmoon/results.py", "src/halfmoon/settings", "src/halfmoon/shown",
+    "src/halfmoon/testing",
     "tools/generate_commands.py",
 )  # fmt: skip
 """Rooms whose texts follow docs' *English*. Only grows, until it is every room and goes."""

@@ -6,7 +6,7 @@ Nothing that a driver was answered may be lost by anything, in either flush mode
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from random import Random
 from typing import Any
@@ -31,7 +31,7 @@ MESSAGES_A_TURN = (1, 5, ALL)
 
 
 class BatchFaults(Faults):
-    """Faults of brokers and drivers. ``batches`` has the present drivers, and starts others."""
+    """Faults of brokers and drivers."""
 
     DRAWN = (
         "kill", "power", "torn", "torn", "stop", "slow_disk", "stuck_disk", "failed_sync", "cut", "lose", "half_open", "clock",
@@ -39,25 +39,25 @@ class BatchFaults(Faults):
     )  # fmt: skip
     KINDS = (*dict.fromkeys(DRAWN), "join", "leave", "midway", "stray")
 
-    def __init__(self, batches: Batches, random: Random, *, kinds: Sequence[str] | None) -> None:
-        super().__init__(batches.cluster, batches.messages, random, kinds=kinds)
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
         self.kinds = sorted(set(self.kinds))
-        self._batches, self._midway = batches, False
+        self._midway = False
         self.cluster.timeline.watch(self._look)
 
     def driver(self) -> None:
         """Kill a query's driver with all its tasks, and start another one some time later."""
-        drivers = self._batches.drivers
+        drivers = self._workload.drivers
         number = self._random.randrange(len(drivers))
         drivers[number].kill()
         self.cluster.timeline.note(drivers[number].name, "is killed")
-        self._later((1, 1500), lambda: self._batches.start(number))
+        self._later((1, 1500), lambda: self._workload.start(number))
 
     def join(self) -> None:
         """Start one more broker, up to `BROKERS_MAX`, with the topic."""
         if len(self.cluster.brokers) < BROKERS_MAX:
             broker = self.cluster.join()
-            self._batches.history.plan.brokers[broker.name] = broker.address
+            self._workload.history.plan.brokers[broker.name] = broker.address
             self.cluster.create_topic(TOPIC, queues=QUEUES, broker=len(self.cluster.brokers) - 1)
 
     def leave(self) -> None:
@@ -89,11 +89,11 @@ class BatchFaults(Faults):
 
     def stray(self) -> None:
         """Have a driver, before it decides, send its decision to a broker that does not coordinate its query."""
-        self._random.choice(self._batches.drivers).stray = True
+        self._random.choice(self._workload.drivers).stray = True
 
     def second(self) -> None:
         """Start another driver of a query while the first goes on."""
-        self._batches.start(self._random.randrange(len(self._batches.drivers)))
+        self._workload.start(self._random.randrange(len(self._workload.drivers)))
 
 
 class Batches(Workload):
@@ -123,7 +123,6 @@ class Batches(Workload):
         self.drivers: list[BatchDriver] = []
 
     def draw(self) -> dict[str, Any]:
-        """Draw the flush mode, the number of brokers, and their settings."""
         self.history.draw_flush()
         brokers = self.chance.choice((1, 2, 3))
         turn = self.messages_a_turn or Random(f"turns {self.history.seed}").choice(MESSAGES_A_TURN)
@@ -136,12 +135,7 @@ class Batches(Workload):
         settings = {**BROKER, "batch_timeout_ms": self.chance.choice((1500, 4000, 20_000)), "delay_levels": LEVELS}
         return {"brokers": brokers, "broker": settings, "make_broker": make}
 
-    def make_faults(self, random: Random) -> Faults:
-        """Return the faults of brokers and drivers."""
-        return BatchFaults(self, random, kinds=self.history.kinds)
-
     def begin(self) -> None:
-        """Make the queries, and start a driver of each."""
         chance, timeline, brokers = self.chance, self.cluster.timeline, self.history.plan.brokers
         count, target = self.queries or chance.choice((1, 2)), self.target or chance.randint(3, 7)
         self.queries = [
@@ -161,7 +155,6 @@ class Batches(Workload):
         self.cluster.run(ms=50)
 
     def end(self) -> None:
-        """Wait until every query is done."""
         self._tidy = True
         if self.cluster.timeline.run_until(lambda: all(query.done + 1 >= query.target for query in self.queries), self.end_ms):
             self.cluster.run(ms=45_000)  # so long may an attempt wait, and what is told to the coordinator
@@ -193,7 +186,6 @@ class Batches(Workload):
         return problems
 
     def count(self) -> dict[str, int | str]:
-        """Return the numbers of messages, of drivers, of what they were told, and of looks at queues."""
         rows = [row for query in self.queries for row in query.expected()]
         return {
             "messages": len(rows), "of them delayed": sum(row.waits for row in rows),
@@ -212,7 +204,7 @@ class Batches(Workload):
         self._watch(number)
 
     def _watch(self, number: int) -> None:
-        """A query whose driver failed is started again, as somebody does who looks after it."""
+        """Start a query again when its driver has failed, as an operator does."""
         driver, query = self.drivers[number], self.queries[number]
 
         def ended() -> None:

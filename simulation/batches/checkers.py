@@ -1,4 +1,4 @@
-"""What must hold of batch transactions: every input appears once, whole batches, in order; nothing is left behind. Judges only.
+"""Checkers of batch transactions: every input appears once, whole batches, in order; nothing is left behind.
 
 A message that asks to come later is parked once and comes once, not before its time; order is asked only of the others.
 """
@@ -28,8 +28,11 @@ class Copy(NamedTuple):
 
 
 class End(NamedTuple):
-    """What is there at the end of a history: ``copies`` by the names of messages, in each queue in its order; what each broker
-    ``parked``; and how often each lost its power."""
+    """State at the end of a history.
+
+    ``copies`` by the names of messages, in each queue in its order; messages that each broker ``parked``; and how often each lost
+    its power.
+    """
 
     copies: dict[str, list[Copy]]
     parked: dict[str, Parked]
@@ -88,7 +91,7 @@ def _check_query(query: Query, end: End) -> dict[str, list[str]]:
 
 
 def _twice(row: Row, there: list[Copy], end: End) -> list[str]:
-    """A message is published once: stored, or parked. What is parked is delivered once, and may be again after a loss of power."""
+    """Check that a message is published once: stored, or parked and delivered once, or again after a loss of power."""
     waited = {broker: len(those[row.name]) for broker, those in end.parked.items() if row.name in those}
     stored = sum(copy.message.prepared_transaction_offset != 0 for copy in there)
     again = sum(end.powers[broker] for broker in waited)
@@ -99,7 +102,7 @@ def _twice(row: Row, there: list[Copy], end: End) -> list[str]:
 
 
 def _order(rows: list[Row], there: dict[str, list[Copy]]) -> list[str]:
-    """Messages that do not wait lie in each queue in the order of the query."""
+    """Check that messages which do not wait lie in each queue in the order of the query."""
     problems = []
     queues: dict[Place, list[tuple[int, int, str]]] = {}
     for number, row in enumerate(rows):
@@ -112,7 +115,7 @@ def _order(rows: list[Row], there: dict[str, list[Copy]]) -> list[str]:
 
 
 def _early(query: Query, row: Row, copy: Copy, end: End) -> list[str]:
-    """A level counts from when the message was published: not before anybody asked for a decision, and not before it was parked."""
+    """Check that a level counts from publication: not before anybody asked for a decision, nor before the message was parked."""
     broker, stored_ms = copy.place.broker, copy.message.store_ms
     due_ms = row.deliver_ms
     if row.level:
@@ -125,7 +128,7 @@ def _early(query: Query, row: Row, copy: Copy, end: End) -> list[str]:
 
 
 def _changed(row: Row, message: StoredMessage) -> list[str]:
-    """A message has its body, compressed if it was, and the flag that says so."""
+    """Check that a message has its body, compressed if it was, and the flag that says so."""
     flag = message.sys_flag & (COMPRESSED | COMPRESSION_MASK)
     problems = [f"{row.name} has the flag {flag:#x}, not {row.sys_flag:#x}"] if flag != row.sys_flag else []
     return problems + ([f"{row.name} has the body {message.body!r}"] if message.body != row.body else [])

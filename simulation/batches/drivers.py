@@ -45,14 +45,14 @@ class Failed(Exception):
 
 
 Written = dict[str, BatchPromise]
-"""What a task's commit message says: broker → what it was sent."""
+"""Commit message of a task: broker → messages that it was sent."""
 
 Coordinate = Callable[..., Op[str]]
 """As `halfmoon.client.core.produce.coordinator.coordinator`; another one is a planted fault."""
 
 
 class Sent(NamedTuple):
-    """What a task sent in one attempt, and who coordinates as brokers said. ``decided``: the batch was decided already."""
+    """Messages of one attempt of a task, and the coordinators that brokers named. ``decided``: the batch was decided already."""
 
     attempt: str
     coordinators: set[str]

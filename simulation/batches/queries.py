@@ -18,7 +18,7 @@ from simulation.ledger import Place
 
 TOPIC, QUEUES = "out", 2
 SENDS = ("level", "time", "compressed")
-"""What a query may send beside plain messages."""
+"""Kinds of messages that a query may send beside plain ones."""
 LEVELS, LEVELS_MS = "1s 2s 4s", (1000, 2000, 4000, 4000)
 """Delay levels of a history; one above the last is the last."""
 TIMED_MS_MAX = 15_000
@@ -54,7 +54,7 @@ class Row(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """What one request carries of a task; ``sys_flag`` is that of all its rows."""
+    """Rows of a task in one request; ``sys_flag`` is that of all of them."""
 
     place: Place
     first_seq: int

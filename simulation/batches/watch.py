@@ -1,4 +1,4 @@
-"""What consumers could have seen of batches while a history went on: every queue is looked at after each event of the world.
+"""Watch of batches: every queue is read after each event of the world, so as consumers could have seen it.
 
 A batch becomes visible at once in each queue: whatever is killed meanwhile, a queue shows of a batch nothing or all that it ever
 has of it. Messages that asked to come later come when they are due, and are not asked about.
@@ -26,7 +26,7 @@ class Watch:
         self._there: dict[Place, dict[str, set[str]]] = {}
         """Queue → batch → names of its messages, as this life of the broker shows them."""
         self._sights: dict[tuple[Place, str], dict[Names, int]] = {}
-        """What a queue showed of a batch, and when it did so first, in ms since the beginning."""
+        """Messages of a batch that a queue showed together, and when it did so first, in ms since the beginning."""
         self.looks = 0
         cluster.timeline.watch(self._look)
 

@@ -22,7 +22,7 @@ WEEK_MS = BrokerSettings().batch_retention_ms
 SHORT_WEEK_MS = 60_000
 """A week of brokers that live through it."""
 RUN_MS = 60_000
-"""So long a job may take."""
+"""Longest time of a job."""
 DRAWN = ("kill", "power", "crowded", "pass", "step", "set_right")
 MAKES_WAY_MS = 150_000
 """Time within which a full disk has room again."""
@@ -49,12 +49,11 @@ class Weeks(Workload):
         self.counts: Counter[str] = Counter()
 
     def draw(self) -> dict[str, Any]:
-        """Draw the flush mode, the kinds of events and the number of brokers."""
         history, chance = self.history, self.chance
         history.draw_flush()
         history.kinds = history.kinds or [kind for kind in DRAWN if chance.random() < 0.6] or list(DRAWN)
-        short = "pass" in history.kinds
-        settings = {"batch_ids_max": self.ids_max, "delay_levels": LEVELS, "batch_retention_ms": SHORT_WEEK_MS if short else WEEK_MS}
+        week_ms = SHORT_WEEK_MS if "pass" in history.kinds else WEEK_MS
+        settings = {"batch_ids_max": self.ids_max, "delay_levels": LEVELS, "batch_retention_ms": week_ms}
         if "full" in history.kinds:  # until then an attempt that was left alone keeps its files
             settings["batch_timeout_ms"] = MAKES_WAY_MS // 3
         return {"brokers": chance.choice((1, 1, 2)), "store": STORE, "broker": settings}
@@ -77,7 +76,6 @@ class Weeks(Workload):
             self._again(job)
 
     def count(self) -> dict[str, int | str]:
-        """Return how often jobs ran again, and what came of it."""
         return {what: self.counts[what] for what in COUNTED}
 
     # ---------------------------------------------------------------- jobs
@@ -130,7 +128,7 @@ class Weeks(Workload):
         return Counter({name: len(those) for name, those in there.items() if name.startswith(f"{job.id}/")})
 
     def _fill(self) -> None:
-        """Others send, so that log files end and may go."""
+        """Send other messages, so that log files end and may go."""
         count = self.chance.choice((10, 60, 100))
         sent = [
             self.cluster.send(FILLER, bytes(FILLER_BYTES), broker=number)
@@ -162,7 +160,7 @@ class Weeks(Workload):
         self._finish(Query(f"{ONE_RUN}{self.cluster.timeline.elapsed_ms}", self.history.plan.brokers, 2, 2, 1, wandering=False))
 
     def _full(self) -> None:
-        """A disk is so full that it takes nothing, until the log has let go of what nobody needs."""
+        """Fill a disk until it takes nothing; the log must let go of files that nobody needs."""
         broker = self.chance.choice(self.cluster.brokers)
         broker.disk.used_bytes = broker.disk.total_bytes * 95 // 100
         self.cluster.timeline.note(broker.name, "has a disk of which 95% is used")
@@ -179,7 +177,7 @@ class Weeks(Workload):
         self.cluster.run(ms=self.chance.randint(SHORT_WEEK_MS, 2 * SHORT_WEEK_MS))
 
     def _step(self) -> None:
-        """All machines sleep for more than a week, or one's clock is set so."""
+        """Let all machines sleep for more than a week, or set the clock of one."""
         for broker in self.chance.choice((self.cluster.brokers, self.cluster.brokers[:1])):
             broker.host.step_clock(WEEK_MS + 86_400_000)
         self.cluster.run(ms=2000)

@@ -23,7 +23,7 @@ TRANSACTIONS = "transaction/"
 
 
 class Damage(NamedTuple):
-    """What was damaged in a broker's log since its first start: records by physical offset, and their queues."""
+    """Damage of a broker's log since its first start: records by physical offset, and their queues."""
 
     places: frozenset[int]
     queues: frozenset[tuple[str, int]]

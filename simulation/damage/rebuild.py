@@ -30,7 +30,7 @@ _NOT_INDEXED = (4, 12)  # prepared and rolled back records of the 3.x kind
 
 
 class LogRecord(NamedTuple):
-    """What the indexes need of one record."""
+    """Fields of one record that the indexes need."""
 
     physical_offset: int
     size_bytes: int

@@ -127,7 +127,6 @@ class Deleted(Workload):
         self.acknowledged = self._deletions = 0
 
     def draw(self) -> dict[str, Any]:
-        """Draw the members, the kinds of events and the flush mode."""
         self.members = self.members or self.chance.sample(MEMBERS, 2)
         allowed = self.KINDS[: 2 if any(member in FOREIGN for member in self.members) else 3]
         drawn = [kind for kind in allowed if self.chance.random() < 0.5]
@@ -138,7 +137,6 @@ class Deleted(Workload):
         return {"broker": BROKER}
 
     def begin(self) -> None:
-        """Make the topic, fill it, and let members read all of it."""
         self.node = self.cluster.brokers[0]
         self._make()
         self.there = [_Member(self.cluster, kind) for kind in self.members]
@@ -169,7 +167,6 @@ class Deleted(Workload):
             self.cluster.run(ms=2_000)
 
     def count(self) -> dict[str, int | str]:
-        """Return the members' kinds and the numbers of messages."""
         given = sum(len(member.given) for member in self.there)
         return {"as members": " and ".join(self.members), "acknowledged": self.acknowledged, "given": given}
 
@@ -240,7 +237,7 @@ class Deleted(Workload):
             self.found["lost"].append(f"{body.decode()} was not given to {kind}")
 
     def _count_messages(self) -> None:
-        """A topic made anew holds what was sent to it, and nothing of the old one. So does one of a backup."""
+        """Check that a topic made anew, or one of a backup, holds the messages sent to it and none of the old one."""
         store = self.node.core.store
         for queue_id, bodies in self.queues.items():
             held = store.queue_max(TOPIC, queue_id) - store.queue_min(TOPIC, queue_id)
@@ -248,7 +245,7 @@ class Deleted(Workload):
                 self.found["back"].append(f"queue {queue_id} of the topic made anew holds {held} messages of {len(bodies)}")
 
     def _look(self) -> None:
-        """What the broker holds of a group's progress speaks of messages that the group was given."""
+        """Check that the broker's progress of a group is not ahead of the messages that the group was given."""
         core = self.node.core
         for member in self.there if core is not None else ():
             for queue_id, bodies in self.queues.items():

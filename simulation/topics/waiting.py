@@ -46,7 +46,7 @@ class _Life:
 
 
 class Waiting(Workload):
-    """Senders of messages that wait, and an operator who makes their topic ``steps`` times. ``kill`` kills the broker now and then."""
+    """Senders of messages that wait, and an operator who makes their topic ``steps`` times; ``kill`` kills the broker."""
 
     NAME, STEPS = "waiting", 4
     FAULTS, KINDS = None, ("kill",)
@@ -59,7 +59,6 @@ class Waiting(Workload):
         """Halves that are not decided."""
 
     def draw(self) -> dict[str, Any]:
-        """Draw whether the broker is killed, and the flush mode."""
         drawn = [kind for kind in self.KINDS if self.chance.random() < 0.7]
         self.history.kinds = drawn if self.history.kinds is None else self.history.kinds
         self.history.draw_flush()
@@ -88,7 +87,6 @@ class Waiting(Workload):
         self._look()
 
     def count(self) -> dict[str, int | str]:
-        """Return the numbers of messages."""
         return {"acknowledged": len(self.sent), "expired": sum(self.expired().values())}
 
     # ------------------------------------------------------------ what is done
@@ -178,7 +176,6 @@ class Waiting(Workload):
         self.lives[-1].seen = self._bodies(TOPIC)
 
     def problems(self) -> dict[str, list[str]]:
-        """Judge where each message came to."""
         expired = self.expired()
         for life, found in enumerate(self.lives, 1):
             strays = [body for body in found.seen if self.sent[body].life != life]

@@ -1,4 +1,4 @@
-"""What must hold of every history of transactions: functions from facts to the list of what is wrong. They do nothing else.
+"""Checkers of transactions: functions from facts to the list of what is wrong. They do nothing else.
 
 ``logs`` are what the brokers' logs say at the end, when all is quiet and every live producer was asked. With async flush a loss of
 power may take what was not synced yet, a decision too; it never turns one round.
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
-from simulation.ledger import Contents
 from simulation.checkers import may_be_gone
+from simulation.ledger import Contents
 from simulation.transactions.ledger import Check, Decision, TxLedger
 from simulation.transactions.log import COMMITTED, EXPIRED, PREPARED, ROLLED_BACK, ExpiredRecord, HalfRecord, TxLog
 from simulation.transactions.producers import key_of
@@ -20,7 +20,7 @@ Logs = dict[str, TxLog]
 STEP_MS = 250
 """A clock that moved by less does not count as set: dates to the second, and the way there and back, are as far off."""
 SLACK_MS = 300
-"""What a check, its answer and the turns between them take at most when nothing is wrong."""
+"""Longest duration of a check, its answer and the turns between them when nothing is wrong."""
 SETTLE_MS = 8000
 """How long after a trouble producers and brokers may need to find each other: fresh routes, a request that waits, a heartbeat."""
 HISTORY_CHECKS = 15
@@ -40,11 +40,14 @@ def check_transactions(ledger: TxLedger, logs: Logs, contents: Contents) -> dict
         "late": visible_in_time(ledger, logs),
         "early": asked_in_time(ledger, logs),
         "ops": one_op_each(logs),
+        "open": open_costs_no_check(ledger, logs),
+        "honoured": decided_after_all(ledger, logs),
+        "delivered": delivered_once(logs),
     }
 
 
 def only_committed_is_visible(ledger: TxLedger, logs: Logs, contents: Contents) -> list[str]:
-    """Whatever a reader ever saw, and whatever queues hold at the end, is of a transaction that was committed before."""
+    """Check that every message a reader saw, or a queue holds at the end, is of a transaction that was committed before."""
     problems = []
     excused = ledger.raced | {decision.key for decision in _turned(ledger, logs)}
     at_end = [seen for queue in contents.values() for seen in queue.messages.values()]
@@ -57,7 +60,7 @@ def only_committed_is_visible(ledger: TxLedger, logs: Logs, contents: Contents) 
 
 
 def _no_copies(broker: str, log: TxLog) -> list[str]:
-    """Every visible record is a copy of a half message that was there before."""
+    """Check that every visible record is a copy of a half message that was there before."""
     problems = []
     places = log.by_place()
     for record in log.visible:
@@ -73,13 +76,13 @@ def _no_copies(broker: str, log: TxLog) -> list[str]:
 
 
 def visible_once(logs: Logs) -> list[str]:
-    """No half message has two visible records."""
+    """Check that no half message has two visible records."""
     counts = Counter((broker, record.half_offset, record.key) for broker, log in logs.items() for record in log.visible)
     return [f"{broker}: {key} at {place} is visible {count} times" for (broker, place, key), count in counts.items() if count > 1]
 
 
 def stored_once(ledger: TxLedger, logs: Logs) -> list[str]:
-    """A half message that was sent again under its id lies in a broker's log once, however often it came."""
+    """Check that a half message sent again under its id lies in a broker's log once, however often it came."""
     problems = []
     for broker, log in logs.items():
         counts = Counter(half.key for half in log.halves.values() if half.key in ledger.repeated and not half.resumed)
@@ -88,7 +91,7 @@ def stored_once(ledger: TxLedger, logs: Logs) -> list[str]:
 
 
 def acknowledged_decisions_hold(ledger: TxLedger, logs: Logs) -> list[str]:
-    """A second phase that the broker agreed to is what the log says in the end: visible, or settled and not visible.
+    """Check that the log ends as a second phase that was agreed to: visible, or settled and not visible.
 
     What came after it expired counts, and what came after that was resumed.
     """
@@ -99,12 +102,12 @@ def acknowledged_decisions_hold(ledger: TxLedger, logs: Logs) -> list[str]:
         wanted = (COMMITTED,) if decision.committed else (ROLLED_BACK, EXPIRED)
         if outcome not in wanted and not may_be_lost(ledger, logs, decision):
             half = f"half message {decision.index} ({decision.key})"
-            problems.append(f"{decision.broker}: {named(decision)} of {half} at {decision.at_ms}, its state is {outcome}")
+            problems.append(f"{decision.broker}: {_named(decision)} of {half} at {decision.at_ms}, its state is {outcome}")
     return problems
 
 
 def never_reversed(ledger: TxLedger, logs: Logs) -> list[str]:
-    """A broker never agrees to two different decisions about a half message, and nothing that was read is rolled back.
+    """Check that a broker never agrees to two different decisions about a half message, and rolls back nothing that was read.
 
     With async flush it may, behind a loss of power that took the first of the two.
     """
@@ -117,7 +120,7 @@ def never_reversed(ledger: TxLedger, logs: Logs) -> list[str]:
         for later in others:
             if later.committed != first.committed and not may_be_lost(ledger, logs, first, by_ms=later.at_ms):
                 half = f"half message {index} ({later.key})"
-                problems.append(f"{broker}: {half}: {named(first)}, then {named(later)}, both agreed to")
+                problems.append(f"{broker}: {half}: {_named(first)}, then {_named(later)}, both agreed to")
     read_at: defaultdict[str, list[int]] = defaultdict(list)
     for seen in ledger.messages.seen:
         read_at[key_of(seen.body)].append(seen.at_ms)
@@ -131,7 +134,7 @@ def never_reversed(ledger: TxLedger, logs: Logs) -> list[str]:
 
 
 def every_half_ends(ledger: TxLedger, logs: Logs) -> list[str]:
-    """What was acknowledged as half is still known, and decided as its database says, or expired; with a copy, if by nobody."""
+    """Check that an acknowledged half message is known, and decided as its database says, or expired; with a copy, if by nobody."""
     problems = []
     for half in ledger.halves:
         log = logs[half.broker]
@@ -164,7 +167,7 @@ def _ended_otherwise(ledger: TxLedger, key: str, state: int, by_hand: bool, turn
 
 
 def expired_for_a_reason(ledger: TxLedger, logs: Logs) -> list[str]:
-    """Only that expires which was checked as often as may be, each time with somebody there to ask, or what a full disk needs.
+    """Check that a half message expires only after all its checks, each with a member to ask, or when a full disk needs room.
 
     No broker lives so long here that anything expires by age alone.
     """
@@ -204,7 +207,7 @@ def _expired_wrongly(ledger: TxLedger, broker: str, record: ExpiredRecord, most:
 
 
 def visible_in_time(ledger: TxLedger, logs: Logs) -> list[str]:
-    """Committed and not told: visible once it is old enough and one interval passed, while broker and producers were well.
+    """Check that a lost commit is visible once it is old enough and one interval passed, while broker and producers were well.
 
     Times are the world's: where a broker's clock stepped forward, its half messages are old enough earlier, never later; where it
     was set back, ages and the pause between two checks pass at half speed.
@@ -212,7 +215,7 @@ def visible_in_time(ledger: TxLedger, logs: Logs) -> list[str]:
     unknown = {(check.broker, check.index): check.at_ms for check in ledger.checks if check.answer in (0, -1)}
     problems = []
     for broker, log in logs.items():
-        troubles, places, copied = troubles_of(ledger, broker), log.by_place(), log.copied()
+        troubles, places, copied = _troubles_of(ledger, broker), log.by_place(), log.copied()
         for record in log.visible:
             half, outcome = places.get(record.half_offset), ledger.outcome(record.key)
             if half is None or outcome is None or record.key in ledger.never:  # its producers never say what an operator entered
@@ -244,8 +247,9 @@ def _visible_by(ledger: TxLedger, broker: str, stored_ms: int, known_ms: int, ha
 
 
 def asked_in_time(ledger: TxLedger, logs: Logs) -> list[str]:
-    """No check before a half message is old enough, and no second one within an interval, unless another member said that the first
-    was not its own: clocks that are set end no duration.
+    """Check that nobody is asked before a half message is old enough, or twice within an interval: set clocks end no duration.
+
+    A second member may be asked at once where the first said that the check was not its own.
 
     Ages are those of the broker's clock: where that stepped forward, or was set to before the message, its first check is early.
     """
@@ -279,7 +283,7 @@ def _too_soon(ledger: TxLedger, before: Check, check: Check) -> bool:
     """Whether a check came within an interval of the one before, while all was well."""
     if ledger.checks_per_second < 500:  # what is paced is asked about late, and then not
         return False
-    troubles = troubles_of(ledger, check.broker)
+    troubles = _troubles_of(ledger, check.broker)
     if before.answer == -2 and before.producer != check.producer:
         return False
     unwell = any(begin < end and begin <= check.at_ms and end >= before.at_ms for begin, end in troubles)
@@ -287,7 +291,7 @@ def _too_soon(ledger: TxLedger, before: Check, check: Check) -> bool:
 
 
 def one_op_each(logs: Logs) -> list[str]:
-    """Each decided half message has one op record, behind its visible record, or behind its copy; no other has one."""
+    """Check that each decided half message has one op record, behind its visible record or its copy, and no other has one."""
     problems = []
     for broker, log in logs.items():
         places, copied = log.by_place(), log.copied()
@@ -310,12 +314,79 @@ def one_op_each(logs: Logs) -> list[str]:
     return problems
 
 
+# ---------------------------------------------------------------- long transactions and late decisions
+
+
+def open_costs_no_check(ledger: TxLedger, logs: Logs) -> list[str]:
+    """Check that a broker knows each answer that a transaction is open, while all is well; so nothing open expires.
+
+    `expired_for_a_reason` asks that what such an answer pardons is not counted.
+    """
+    return [
+        f"{broker}: {record.key} was open at {begin_ms}, and a check then has the answer {answer}: {record}"
+        for broker, log in logs.items()
+        if broker not in ledger.filled
+        for record in log.expired
+        for begin_ms, answer in _unheard(ledger, broker, record)
+    ]
+
+
+def _unheard(ledger: TxLedger, broker: str, record: ExpiredRecord) -> Iterator[tuple[int, str]]:
+    """Yield the checks of which a broker should know that they were answered with *open*, and what it has as their answer."""
+    losses, troubles = ledger.messages.faults_of(broker, "power", "sync"), _troubles_of(ledger, broker)
+    for second, answer in record.history:
+        spans = ledger.seconds(broker, second)
+        begin_ms, end_ms = spans[0][0], spans[-1][1] + SLACK_MS
+        unwell = any(begin <= end_ms and end >= begin_ms - SETTLE_MS for begin, end in troubles)
+        lost = any(loss.at_ms >= begin_ms for loss in losses)
+        heard = ledger.stored_between(broker, record.physical_offset, record.store_ms)[0] > end_ms
+        if answer != "OPEN" and heard and not unwell and not lost and ledger.is_open(record.key, begin_ms, end_ms):
+            yield begin_ms, answer
+
+
+def decided_after_all(ledger: TxLedger, logs: Logs) -> list[str]:
+    """Check that a decision after expiry is agreed to, unless it was decided the other way."""
+    by_hand = {(decision.broker, decision.index, decision.committed) for decision in ledger.by_hand}
+    problems = []
+    for broker, log in logs.items():
+        if broker in ledger.filled or broker in ledger.crowded or ledger.messages.faults_of(broker, "sync"):
+            continue  # it may take nothing
+        outcomes, copies = log.outcomes(), {record.half_offset: record for record in log.expired}
+        refused = [decision for decision in ledger.decisions if decision.broker == broker and decision.code != 0]
+        for decision in refused:
+            half = log.halves.get(decision.index)
+            copy = None if half is None else copies.get(half.physical_offset)
+            if copy is None or (broker, decision.index, decision.committed) in by_hand:
+                continue
+            outcome, opposite = outcomes[decision.index], ROLLED_BACK if decision.committed else COMMITTED
+            copied_ms = ledger.stored_between(broker, copy.physical_offset, copy.store_ms)[1]
+            if copied_ms < decision.asked_ms and outcome != opposite:
+                what = f"{_named(decision)} of what expired was refused"
+                problems.append(f"{broker}: {what}: {decision}, its state is {outcome}")
+    return problems
+
+
+def delivered_once(logs: Logs) -> list[str]:
+    """Check that a transaction is visible once, however often it expired, was resumed and committed late."""
+    problems = []
+    for broker, log in logs.items():
+        if log.first:
+            continue
+        halves = Counter(half.key for half in log.halves.values() if not half.resumed)
+        for key, count in Counter(record.key for record in log.visible).items():
+            if count > halves[key]:
+                problems.append(f"{broker}: {key} was half {halves[key]} times and is visible {count} times")
+    return problems
+
+
 # ---------------------------------------------------------------- what the checkers ask
 
 
 def counted(record: ExpiredRecord) -> int:
-    """Return how many checks count of those that a copy remembers: those after the last answer that it is open, but for those that
-    were answered with not mine."""
+    """Return how many checks of those that a copy remembers count.
+
+    Those after the last answer that it is open, but for those that were answered with not mine.
+    """
     answers = [answer for _, answer in record.history if answer != "NOT_MINE"]
     return len(answers) if "OPEN" not in answers else answers[::-1].index("OPEN")
 
@@ -338,14 +409,16 @@ def _wanted(ledger: TxLedger, key: str) -> int | None:
     return COMMITTED if outcome is not None and outcome.committed else ROLLED_BACK
 
 
-def named(decision: Decision) -> str:
+def _named(decision: Decision) -> str:
     """Return a decision in words."""
     return "a commit" if decision.committed else "a rollback"
 
 
 def may_be_lost(ledger: TxLedger, logs: Logs, decision: Decision, *, by_ms: int | None = None) -> bool:
-    """Whether a loss of power, one until ``by_ms`` if that is given, or damage may have taken a decision, or the log has let its
-    half message go."""
+    """Whether a loss of power or damage may have taken a decision, or the log has let its half message go.
+
+    ``by_ms``: only a loss of power until then counts.
+    """
     log, broker = logs[decision.broker], decision.broker
     gone = decision.index not in log.halves and bool(log.first)
     damaged = (broker, decision.index) in ledger.damaged
@@ -374,7 +447,7 @@ def _somebody(ledger: TxLedger, broker: str, group: str, second: int) -> bool:
     )  # fmt: skip
 
 
-def troubles_of(ledger: TxLedger, broker: str) -> list[tuple[int, int]]:
+def _troubles_of(ledger: TxLedger, broker: str) -> list[tuple[int, int]]:
     """Return the times in which a broker did not run or something else was wrong, in order."""
     spans = [(trouble.begin_ms, trouble.end_ms) for trouble in ledger.troubles]
     since: int | None = None

@@ -1,4 +1,4 @@
-"""What the clock of a broker showed at which of the world's times, and when its log grew: for histories in which clocks are set.
+"""Readings of brokers' clocks by the world's time, and of when their logs grew: for histories in which clocks are set.
 
 A clock that is set back passes at half speed until it has caught up, and a process that starts takes it as it is: one time may be
 shown more than once. So a record's time is known by its place in the log, and a shown second may be several of the world's.
@@ -16,7 +16,7 @@ READ_MS = 40
 
 
 class Reading(NamedTuple):
-    """What a running broker's clock showed, and where its log ended. Times are milliseconds."""
+    """Reading of a running broker's clock, and the end of its log. Times are milliseconds."""
 
     at_ms: int
     shown_ms: int

@@ -14,7 +14,7 @@ from simulation.transactions.log import EXPIRED_TOPIC, HALF_TOPIC, OP_TOPIC, TxL
 from simulation.transactions.producers import key_of
 
 ALWAYS = re.compile(r"leaked: \S+ was read|twice: ")
-"""What holds of damaged transactions, too."""
+"""Problems that damaged transactions may not have either."""
 _KEY = re.compile(r"\bP_\w+\.\d+-\d+")
 _INDEX = re.compile(r"^(?:[\w ]+: )?(\S+): .*?half message (\d+)")
 _SAID = re.compile(r"unexpected: logged: half message (\d+) is damaged: ")

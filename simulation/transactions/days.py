@@ -68,12 +68,10 @@ class Days(Workload):
         self._requests: dict[str, EndTransaction] = {}
 
     def draw(self) -> dict[str, Any]:
-        """Shorten the hours."""
         self.history.flush = self.history.flush or "async"
         return {"broker": {"transaction_undecided_max_ms": HOURS * HOUR_MS}}
 
     def begin(self) -> None:
-        """Start the producer."""
         self._producer = self._begin()
         self.history.create_topics(TOPIC, queues=1)
         self.cluster.run(ms=2000)
@@ -98,16 +96,13 @@ class Days(Workload):
         self.cluster.run(ms=5 * INTERVAL_MS)
 
     def end(self) -> None:
-        """Stop the broker."""
         self.cluster.stop(self.cluster.brokers[0])
         self._log = read_log(self.cluster.brokers[0].disk)
 
     def problems(self) -> dict[str, list[str]]:
-        """Judge the broker's log."""
         return check_days(self.ledger, self._log)
 
     def count(self) -> dict[str, int | str]:
-        """Return the numbers of transactions and checks."""
         return {"half": len(self._log.halves), "checks": self.checks, "expired": len(self._log.expired)}
 
     def execute(self, message: Message, arg: Any) -> LocalTransactionState:
@@ -122,15 +117,6 @@ class Days(Workload):
     def _begin(self) -> SimTransactionProducer:
         self._lives += 1
         return SimTransactionProducer(self.cluster, f"producer-{self._lives}", self, group=GROUP)
-
-    def execute(self, message: Message, arg: Any) -> LocalTransactionState:
-        """Not called here: each transaction is decided by hand."""
-        raise AssertionError("the producer runs no local transaction")
-
-    def check(self, message: StoredMessage) -> LocalTransactionState:
-        """Whatever is asked about is open: decisions come by themselves."""
-        self.checks += 1
-        return LocalTransactionState.OPEN
 
     def _store(self, key: str, fate: str) -> None:
         stored = self.cluster.driver(key).start(self._storing(key), key)

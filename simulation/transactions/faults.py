@@ -1,4 +1,4 @@
-"""What goes wrong with transactions beside what goes wrong in any cluster (`simulation.faults`): producers and fault points.
+"""Faults of transactions beside those of any cluster (`simulation.faults`): producers and fault points.
 
 A fault point stops a broker's process in a certain write: behind the half record, between a visible record and its op record, in
 the middle of a check round, during recovery. Every fault leaves a `Trouble`, so that checkers of time know when all was well.
@@ -6,12 +6,11 @@ the middle of a check round, during recovery. Every fault leaves a `Trouble`, so
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from random import Random
 from typing import Any
 
-from halfmoon.testing.cluster import BrokerNode, Cluster
+from halfmoon.testing.cluster import BrokerNode
 from simulation.faults import HOUR_MS, REGISTER_MS, Faults
 from simulation.transactions.ledger import Trouble, TxLedger
 from simulation.transactions.log import EXPIRED_TOPIC
@@ -19,50 +18,34 @@ from simulation.transactions.producers import Producer
 
 
 class TxFaults(Faults):
-    """``producers`` are those that live; ``start`` starts one more of a group and adds it to them."""
+    """Faults of brokers, and of the producers that live."""
 
     DRAWN = (
-        *Faults.DRAWN,
-        "producer",
-        "producer",
-        "nobody",
-        "skew",
-        "behind_half",
-        "between",
-        "mid_round",
-        "recovery",
-        "full_disk",
+        *Faults.DRAWN, "producer", "producer", "nobody", "skew", "behind_half", "between", "mid_round", "recovery", "full_disk",
         "ageing",
-    )
+    )  # fmt: skip
     ALSO = ("index_lost", "behind_copy", "behind_resume", "crowded")
     """Kinds that a seed may draw beside the others."""
 
-    KINDS = (*dict.fromkeys(DRAWN), *ALSO, "clock_set", "damage")
+    KINDS = (*dict.fromkeys(DRAWN), *ALSO, "clock_set", "damage", "unknowing")
 
     CLOCKS = ("clock", "clock_set", "ageing")
     """Kinds that set clocks."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        ledger: TxLedger,
-        random: Random,
-        producers: list[Producer],
-        start: Callable[[str], Any],
-        *,
-        topics: tuple[str, ...],
-        kinds: Sequence[str] | None = None,
-    ) -> None:
-        super().__init__(cluster, ledger.messages, random, kinds=kinds)
-        if kinds is None and (more := cluster.timeline.split("more faults")).random() < 0.4:
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        if named["kinds"] is None and (more := self.cluster.timeline.split("more faults")).random() < 0.4:
             self.kinds.append(more.choice(self.ALSO))
         self.kinds = sorted(set(self.kinds))
         self.away: set[str] = set()
-        """Groups of which nobody lives now."""
-        self.on_start: Callable[[BrokerNode], None] = lambda broker: None
+        """Groups of which nobody lives now that knows their transactions."""
         self._unheard: list[Producer] = []
         """Killed behind a cut."""
-        self._tx, self._producers, self._start, self._topics = ledger, producers, start, topics
+
+    @property
+    def _tx(self) -> TxLedger:
+        ledger: TxLedger = self._workload.ledger
+        return ledger
 
     def _do(self, kind: str) -> None:
         if kind != "clock_set":  # durations go on as they are
@@ -78,7 +61,7 @@ class TxFaults(Faults):
         lives = broker.host.lives
         super()._restart(broker, tries)
         if broker.running and broker.host.lives > lives:
-            self.on_start(broker)
+            self._workload.on_start(broker)
 
     def lose(self) -> None:
         """Break connections: a name server forgets the broker whose connection it was until that registers again."""
@@ -103,27 +86,35 @@ class TxFaults(Faults):
 
     def producer(self) -> None:
         """Kill a producer wherever it is; another one of its group comes some time later."""
-        if self._producers:
-            found = self._random.choice(self._producers)
+        if self._workload.producers:
+            found = self._random.choice(self._workload.producers)
             self._kill(found)
             self._later((50, 3000), partial(self._replace_producer, found.group))
 
     def nobody(self) -> None:
         """Kill all producers of a group for longer than all checks would take; then one returns."""
-        groups = sorted({producer.group for producer in self._producers} - self.away)
+        self._empty(strangers=True)
+
+    def unknowing(self) -> None:
+        """Kill the producers of a group that know its transactions for so long, and leave the strangers."""
+        self._empty(strangers=False)
+
+    def _empty(self, *, strangers: bool) -> None:
+        there: list[Producer] = self._workload.producers
+        groups = sorted({producer.group for producer in there} - self.away)
         if not groups:
             return
         group = self._random.choice(groups)
         self.cluster.timeline.note("producers", f"of {group} are all gone")
         self.away.add(group)
-        for producer in [producer for producer in self._producers if producer.group == group]:
+        for producer in [producer for producer in there if producer.group == group and (strangers or producer.lanes)]:
             self._kill(producer)
         budget_ms = (self._tx.checks_max + 2) * self._tx.interval_ms + self._tx.minimum_age_ms
         self._later((budget_ms, budget_ms + 2000), partial(self._return, group))
 
     def _kill(self, producer: Producer) -> None:
         self.cluster.timeline.note(producer.name, "is killed")
-        self._producers.remove(producer)
+        self._workload.producers.remove(producer)
         host = producer.client.host
         unheard = any(self.cluster.network.apart(host, broker.host.host) for broker in self.cluster.brokers)
         producer.kill(unheard=unheard)
@@ -139,16 +130,16 @@ class TxFaults(Faults):
 
     def _replace_producer(self, group: str) -> None:
         if group not in self.away:
-            self._start(group)
+            self._workload.start_producer(group)
 
     def _return(self, group: str) -> None:
         self.away.discard(group)
-        self._start(group)
+        self._workload.start_producer(group)
 
     def skew(self) -> None:
         """Let a producer's clock step."""
-        if self._producers:
-            found = self._random.choice(self._producers)
+        if self._workload.producers:
+            found = self._random.choice(self._workload.producers)
             found.clock_ahead_ms += self._random.choice((-80 * HOUR_MS, -60_000, -1, 1000, 60_000, 80 * HOUR_MS))
             self.cluster.timeline.note(found.name, f"its clock is {found.clock_ahead_ms} ms ahead")
 

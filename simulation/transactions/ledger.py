@@ -1,4 +1,4 @@
-"""What databases, producers and faults of a simulated history of transactions did: facts for `simulation.transactions.checkers`.
+"""Facts of a history of transactions: databases, producers and faults, for `simulation.transactions.checkers`.
 
 A `Database` is what a producer group keeps its own truth in: what it says once it says for ever, whoever is killed. Times are the
 world's, milliseconds. Values only; nobody here asks a broker.
@@ -15,7 +15,7 @@ from simulation.transactions.clocks import BrokerClock
 
 
 class Outcome(NamedTuple):
-    """What became of a local transaction, and when."""
+    """Outcome of a local transaction, and its time."""
 
     committed: bool
     at_ms: int
@@ -30,7 +30,6 @@ class Database:
         """Transactions that are under way, and until when the database waits for them."""
 
     def begin(self, key: str, until_ms: int) -> None:
-        """A local transaction begins and may take until a time."""
         self.open_until_ms[key] = until_ms
 
     def decide(self, key: str, *, committed: bool, now: int) -> bool:
@@ -102,7 +101,7 @@ class Resume(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """What a broker told an operator of a transaction's state."""
+    """State of a transaction as a broker told an operator."""
 
     asked_ms: int
     at_ms: int
@@ -175,7 +174,7 @@ class TxLedger:
     checks_by_hand: Counter[tuple[str, int]] = field(default_factory=Counter)
     """Checks that operators asked for, by broker and index; some came to nothing."""
     clocks: dict[str, BrokerClock] = field(default_factory=dict)
-    """What the brokers' clocks showed, in a history that sets them; else they show the world's time."""
+    """Readings of the brokers' clocks, in a history that sets them; else they show the world's time."""
     set_back: set[str] = field(default_factory=set)
     """Brokers whose clock was set back: it goes on at half speed until it has caught up, and ages with it."""
     filled: set[str] = field(default_factory=set)

@@ -1,4 +1,4 @@
-"""What a broker's log says about transactions, and what its state table must therefore hold. Reads a `ports.Disk`, writes nothing.
+"""Transactions in a broker's log, and the state table that follows from it. Reads a `ports.Disk`, writes nothing.
 
 Written from the formats alone, without the code of store and broker, as `simulation.damage.rebuild`.
 """
@@ -44,7 +44,7 @@ class HalfRecord(NamedTuple):
 
 
 class VisibleRecord(NamedTuple):
-    """What a commit stored; ``half_offset`` is the physical offset of its half message."""
+    """Record that a commit stored; ``half_offset`` is the physical offset of its half message."""
 
     physical_offset: int
     half_offset: int
@@ -78,7 +78,7 @@ class TxLog:
     visible: list[VisibleRecord] = field(default_factory=list)
     ops: list[tuple[int, int]] = field(default_factory=list)  # physical offset, index
     deciders: dict[int, str] = field(default_factory=dict)
-    """Who decided by hand, by index, as op records say."""
+    """Operators who decided by hand, by index, as op records say."""
     expired: list[ExpiredRecord] = field(default_factory=list)
     late_rollbacks: set[int] = field(default_factory=set)
     """Places of half messages that were rolled back after they expired."""
@@ -165,7 +165,7 @@ def _half(message: StoredMessage) -> HalfRecord:
 
 
 def _add_op(log: TxLog, message: StoredMessage) -> None:
-    """An op record settles half messages by index; -1 stands for one that expired before it was rolled back."""
+    """Add an op record: it settles half messages by index; -1 stands for one that expired before it was rolled back."""
     indexes = [int(text) for text in message.body.split(b",") if text]
     if indexes == [-1]:
         log.late_rollbacks.add(message.prepared_transaction_offset)
@@ -186,7 +186,7 @@ def _copy(message: StoredMessage) -> ExpiredRecord:
 
 
 class Device:
-    """What of a simulated disk lies on the device: what would be left when the power went now."""
+    """Device of a simulated disk: the bytes that would be left if the power went now."""
 
     def __init__(self, disk: SimDisk) -> None:
         self._disk = disk

@@ -1,4 +1,4 @@
-"""What must hold of what operators did and were shown in a history, and of log files that went. Functions from facts to problems.
+"""Checkers of what operators did and were shown, and of log files that went.
 
 They stand beside `simulation.transactions.checkers`, whose checkers judge decisions by hand as any other decisions, too.
 """
@@ -27,7 +27,7 @@ def check_operators(ledger: TxLedger, logs: Logs) -> dict[str, list[str]]:
 
 
 def shown_as_it_is(ledger: TxLedger, logs: Logs) -> list[str]:
-    """Pending is only what nobody's decision was agreed to before; what is shown as decided is so in the end.
+    """Check that no decided transaction is shown as pending, and that one shown as decided is so in the end.
 
     What expired is shown as rolled back, and may be committed after that.
     """
@@ -51,7 +51,7 @@ def shown_as_it_is(ledger: TxLedger, logs: Logs) -> list[str]:
 
 
 def decided_by_whom(ledger: TxLedger, logs: Logs) -> list[str]:
-    """An op record names an operator who asked for just that; what only an operator can have decided names one."""
+    """Check that an op record names an operator who asked for just that, and one that only an operator can have caused does."""
     asked: defaultdict[tuple[str, int], dict[str, bool]] = defaultdict(dict)
     for decision in ledger.by_hand:
         asked[decision.broker, decision.index][decision.operator] = decision.committed
@@ -78,7 +78,7 @@ def _has_no_name(ledger: TxLedger, log: TxLog, decision: DecisionByHand) -> bool
 
 
 def resumed_once(ledger: TxLedger, logs: Logs) -> list[str]:
-    """Each copy is resumed once at most; what was agreed to is half again, behind the copy."""
+    """Check that each copy is resumed once at most, and that its message is half again behind it."""
     agreed = [resume for resume in ledger.resumes if resume.code == 0]
     problems = [
         f"{broker}: the copy at {place} was resumed {count} times"
@@ -97,7 +97,7 @@ def resumed_once(ledger: TxLedger, logs: Logs) -> list[str]:
 
 
 def _without_a_copy(broker: str, log: TxLog) -> list[str]:
-    """Each half message that was resumed has a copy of its own before it."""
+    """Check that each half message that was resumed has a copy of its own before it."""
     copies, halves, problems = defaultdict(list), Counter[str](), []
     for copy in log.expired:
         copies[copy.key].append(copy.physical_offset)
@@ -109,7 +109,7 @@ def _without_a_copy(broker: str, log: TxLog) -> list[str]:
 
 
 def copied_once(logs: Logs) -> list[str]:
-    """A half message that expires has one copy, of its body, and is settled as never visible."""
+    """Check that a half message which expires has one copy, of its body, and is settled as never visible."""
     problems = []
     for broker, log in logs.items():
         places, states = log.by_place(), log.states()
@@ -127,7 +127,7 @@ def copied_once(logs: Logs) -> list[str]:
 
 
 def nothing_undecided_goes(ledger: TxLedger) -> list[str]:
-    """When a log file is removed, every half message in it is decided on the device; by nobody only with a copy."""
+    """Check that every half message of a removed log file was decided on the device; by nobody only with a copy."""
     by_hand = {(decision.broker, decision.index) for decision in ledger.by_hand}
     return [
         f"{half} when its file was removed"

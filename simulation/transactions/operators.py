@@ -33,7 +33,7 @@ from simulation.transactions.log import EXPIRED_TOPIC
 from simulation.transactions.producers import TxPlan, key_of
 
 DEEDS = {"look": 2, "figures": 1, "ask": 1, "decide": 3, "contradict": 1, "resume": 4}
-"""What an operator does, and how often."""
+"""Actions of an operator, and their weights."""
 
 TIMEOUT_MS = 1500
 RESUMES_MAX = 5

@@ -29,7 +29,7 @@ FATES = {
     "commit": 4, "rollback": 2, "unknown": 1, "slow": 2, "lost": 3, "asked": 3, "doubled": 1, "late": 2, "never": 0.3,
     "contradicted": 1, "raced": 0.5, "strange": 0.5,
 }  # fmt: skip
-"""What may become of a transaction, and how often."""
+"""Fates of transactions, and their weights."""
 
 LONG = {"open": 1, "belated": 1}
 """Fates that some seeds have beside the others: open for longer than the budget of checks, and its producers say so, or they say
@@ -51,7 +51,7 @@ CLIENT = {"heartbeat_ms": 1000, "request_timeout_ms": 1000, "route_refresh_ms": 
 
 @dataclass
 class TxPlan:
-    """What the producers of a history share. ``fates`` are weights as in `FATES`."""
+    """Settings that the producers of a history share. ``fates`` are weights as in `FATES`."""
 
     ledger: TxLedger
     topics: tuple[str, ...]
@@ -101,12 +101,12 @@ class Producer:
     # ---------------------------------------------------------------- the listener
 
     def execute(self, message: Message, arg: Any) -> LocalTransactionState:
-        """The local transaction of a fate that is decided at once."""
+        """Run the local transaction of a fate that is decided at once."""
         committed = self.database.decide(key_of(message.body), committed=arg[1], now=self._plan.clock())
         return UNKNOWN if arg[0] == "unknown" else COMMIT if committed else ROLLBACK
 
     def check(self, message: StoredMessage) -> LocalTransactionState:
-        """What the database says."""
+        """Answer what the database says."""
         key, ledger, now = key_of(message.body), self._plan.ledger, self._plan.clock()
         answer = UNKNOWN if self.lanes else NOT_MINE
         if self.lanes and key not in ledger.never:

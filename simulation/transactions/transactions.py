@@ -10,13 +10,11 @@ from typing import Any
 from halfmoon.testing.cluster import SMALL, BrokerNode
 from halfmoon.testing.driver import Task
 from simulation.checkers import offsets_unique_and_dense, reads_stable
-from simulation.faults import Faults
 from simulation.history import BROKER, History, Workload, changed
 from simulation.transactions.checkers import Logs, check_transactions
 from simulation.transactions.clocks import read_clocks
 from simulation.transactions.damage import Concerned, concerned, of_the_others
 from simulation.transactions.faults import TxFaults
-from simulation.transactions.late_checkers import check_late
 from simulation.transactions.ledger import Decision, RemovedHalf, Resume, TxLedger
 from simulation.transactions.log import COMMITTED, PREPARED, ROLLED_BACK, Device, read_log, table_differs
 from simulation.transactions.operator_checkers import check_operators
@@ -38,7 +36,7 @@ class Transactions(Workload):
     """
 
     NAME = "transactions"
-    FAULTS: type[TxFaults] = TxFaults
+    FAULTS = TxFaults
     SETTINGS = ("fates", "operators", "strangers")
     fates: dict[str, float] | None = None
     operators: int | None = None
@@ -52,7 +50,6 @@ class Transactions(Workload):
         self._owed = 0
 
     def draw(self) -> dict[str, Any]:
-        """Draw the users, the flush mode, and settings of the brokers."""
         history, seed, chance = self.history, self.history.seed, self.chance
         if self.operators is None:
             self.operators = Random(f"operators {seed}").choice((0, 1, 1, 2))
@@ -69,22 +66,12 @@ class Transactions(Workload):
         }
         return {"brokers": chance.choice((1, 1, 2)), "nameservers": 1, "store": STORE, "broker": {**BROKER, **settings}}
 
-    def make_faults(self, random: Random) -> Faults:
-        """Return the faults of brokers and producers, with the ledger that they write into."""
-        settings = self.history.settings
+    def begin(self) -> None:
+        cluster, plan, settings = self.cluster, self.history.plan, self.history.settings
         self.ledger = TxLedger(
             self.messages, settings["transaction_check_max"], settings["transaction_timeout_ms"],
             settings["transaction_check_interval_ms"], settings["transaction_checks_per_second"], self.strangers or 0,
         )  # fmt: skip
-        self.faults = TxFaults(
-            self.cluster, self.ledger, random, self.producers, self.start_producer, topics=TOPICS, kinds=self.history.kinds
-        )  # fmt: skip
-        self.faults.on_start = self._on_start
-        return self.faults
-
-    def begin(self) -> None:
-        """Start producers, strangers, operators and readers."""
-        cluster, plan = self.cluster, self.history.plan
         plan.on_seen = self.history.must_be_durable
         self.transactions = TxPlan(self.ledger, TOPICS, plan.clock, self.fates or FATES)
         self.transactions.on_ended, self.transactions.on_resumed = self._on_ended, self._on_resumed
@@ -103,6 +90,12 @@ class Transactions(Workload):
             reader = puller(plan, place, cluster.timeline.split(f"reader {i}"))
             self._readers.append(cluster.driver(f"reader-{i}").start(reader, f"reader-{i}"))
         cluster.run(ms=1500)
+
+    @property
+    def faults(self) -> TxFaults:
+        """Faults of the history."""
+        assert isinstance(self.history.faults, TxFaults)
+        return self.history.faults
 
     def end(self) -> None:
         """Wait until every transaction is decided; operators resume what expired, and it is asked about once more."""
@@ -128,7 +121,7 @@ class Transactions(Workload):
         before = history.contents(history.places(TOPICS, QUEUES))
         problems = history.restart_all(self._stopped)
         for broker in self.cluster.brokers:
-            self._on_start(broker)
+            self.on_start(broker)
         self.cluster.run(ms=1000)
         after = history.contents(history.places(TOPICS, QUEUES))
         kept = [seen for seen in self.messages.seen if seen.physical_offset >= self.logs[seen.place.broker].first]
@@ -136,7 +129,7 @@ class Transactions(Workload):
         damaged = self._concerned()
         ledger.damaged |= damaged.indexes
         problems |= check_transactions(ledger, self.logs, before)
-        problems |= check_operators(ledger, self.logs) | check_late(ledger, self.logs)
+        problems |= check_operators(ledger, self.logs)
         problems["offsets"] = offsets_unique_and_dense(messages, before)
         problems["reads"] = reads_stable(messages, before)
         problems["restart"] = changed(before, after, ends=False)
@@ -146,7 +139,6 @@ class Transactions(Workload):
         return problems
 
     def count(self) -> dict[str, int | str]:
-        """Return the numbers of transactions by outcome, of checks by answer, and of what operators did."""
         ledger, logs = self.ledger, list(self.logs.values())
         states = [state for log in logs for state in log.states().values()]
         reasons = [record.reason for log in logs for record in log.expired]
@@ -166,19 +158,19 @@ class Transactions(Workload):
     # ---------------------------------------------------------------- users
 
     def start_producer(self, group: str) -> None:
-        skew_ms = self.chance.choice((0, 0, -3_600_000, 290_000_000)) if "skew" in self.history.faults.kinds else 0
+        skew_ms = self.chance.choice((0, 0, -3_600_000, 290_000_000)) if "skew" in self.faults.kinds else 0
         name = f"{group}.{next(self._numbers)}"
         self.producers.append(Producer(self.cluster, self.transactions, group, name, lanes=2, clock_ahead_ms=skew_ms))
 
     def _on_ended(self, decision: Decision) -> None:
-        """With sync flush a decision that a broker agreed to lies on the device already; every third is looked at."""
+        """Check that with sync flush a decision which a broker agreed to lies on the device already; every third."""
         if self.messages.flush == "sync" and decision.code == 0 and decision.index % 3 == 0:
             outcome = read_log(Device(self.history.broker(decision.broker).disk)).outcomes().get(decision.index)
             if outcome == PREPARED or (decision.committed and outcome not in (COMMITTED, None)):
                 self.messages.unexpected.append(f"{decision} was agreed to before it was durable")
 
     def _on_resumed(self, resume: Resume) -> None:
-        """With sync flush a resumed message lies on the device already."""
+        """Check that with sync flush a resumed message lies on the device already."""
         if self.messages.flush == "sync":
             halves = read_log(Device(self.history.broker(resume.broker).disk)).halves.values()
             if not any(half.key == resume.key and half.physical_offset > resume.place for half in halves):
@@ -205,8 +197,8 @@ class Transactions(Workload):
         known = {(half.broker, half.index): half.key for half in self.ledger.halves}
         return concerned(self.messages.hits, known, self.logs)
 
-    def _on_start(self, broker: BrokerNode) -> None:
-        """A broker has started on what its disk held: its index says what its log says."""
+    def on_start(self, broker: BrokerNode) -> None:
+        """Check that the index of a broker that has started says what its log says."""
         index, log = broker.core.transactions.index, read_log(broker.disk)
         self._owed += len(index.unfinished)
         damaged = concerned(self.messages.hits, {}, {broker.name: log}).indexes

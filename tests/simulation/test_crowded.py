@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from halfmoon.wire import peer
 from halfmoon.wire.peer import Asked, RequestBacklog
-from simulation.messages.history import simulate
-from simulation.order.history import simulate_order
-from simulation.polls.history import simulate_polls
-from simulation.redelivery.history import simulate_redelivery
-from simulation.transactions.history import simulate_transactions
+from simulation.history import Workload, simulate
+from simulation.messages import Messages
+from simulation.order import Order
+from simulation.polls import Polls
+from simulation.redelivery import Redelivery
+from simulation.transactions.transactions import Transactions
 
 pytestmark = pytest.mark.slow
-HISTORIES = [simulate, simulate_order, simulate_polls, simulate_redelivery, simulate_transactions]
+WORKLOADS = [Messages, Order, Polls, Redelivery, Transactions]
 """Those in which requests wait: in the others almost all are sends, which are carried out together."""
 
 
-@pytest.mark.parametrize("history", HISTORIES, ids=lambda history: history.__name__)
-def test_every_promise_holds_when_requests_wait(history: Callable[[int], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.NAME)
+def test_every_promise_holds_when_requests_wait(workload: type[Workload], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peer, "REQUESTS_A_TURN", 1)
     monkeypatch.setattr(peer, "ALL_REQUESTS_A_TURN", 2)
     waited: list[int] = []
@@ -34,6 +34,6 @@ def test_every_promise_holds_when_requests_wait(history: Callable[[int], Any], m
 
     monkeypatch.setattr(RequestBacklog, "turn", counted)
     for seed in range(1, 5):
-        verdict = history(seed)
+        verdict = simulate(workload, seed)
         assert verdict.problems == [], verdict.summary()
     assert any(waited), "nobody had to wait"

@@ -8,8 +8,9 @@ import pytest
 
 from halfmoon.testing.cluster import Cluster
 from simulation.faults import Faults
+from simulation.history import simulate
 from simulation.ledger import Ledger
-from simulation.messages.history import simulate
+from simulation.messages import Messages
 
 MARKS = {
     "kill": "is killed",
@@ -40,14 +41,14 @@ def test_every_kind_has_a_mark_to_know_it_by() -> None:
 
 @pytest.mark.parametrize("kind", Faults.KINDS)
 def test_a_fault_strikes_and_leaves_its_mark(kind: str) -> None:
-    verdict = simulate(3, kinds=(kind,), flush="async", brokers=1)
+    verdict = simulate(Messages, 3, kinds=(kind,), flush="async", brokers=1)
     before_the_end = [line for line in verdict.lines if float(line.split()[0]) < 7_000]
     assert sum(MARKS[kind] in line for line in before_the_end) >= (2 if kind == "nameserver" else 1)
-    assert verdict.acknowledged > 0
+    assert verdict["acknowledged"] > 0
 
 
 def test_without_kinds_nothing_happens() -> None:
-    verdict = simulate(3, kinds=())
+    verdict = simulate(Messages, 3, kinds=())
     assert [line.split(maxsplit=2)[2] for line in verdict.lines if float(line.split()[0]) < 6_000] == ["starts"] * (
         sum("starts" in line for line in verdict.lines if float(line.split()[0]) < 6_000)
     )

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from halfmoon.effects import Op, sleep
-from halfmoon.testing.cluster import Cluster
-from simulation.history import History, changed, durable, windows
+from simulation.history import History, Workload, changed, durable, windows
 from simulation.ledger import Ledger, Place, Queue
 
 
 def history(flush: str = "sync") -> History:
-    return History(Cluster(1, flush=flush), Ledger(flush))
+    made = History(Workload, 1, flush=flush)
+    made.make_world()
+    return made
 
 
 def failing() -> Op[None]:
@@ -57,9 +58,7 @@ def test_a_queue_that_changed_over_a_clean_restart_is_named() -> None:
     place = Place("broker-a", "orders", 0)
     full, empty = {place: Queue(0, 1, {})}, {place: Queue(1, 1, {})}
     assert changed(full, full) == []
-    assert changed(full, empty) == [
-        f"restart: {place} was [0, 1) with 0 messages and is [1, 1) with 0 messages after a clean restart"
-    ]
+    assert changed(full, empty) == [f"{place} was [0, 1) with 0 messages and is [1, 1) with 0 messages after a clean restart"]
     assert changed(full, empty, ends=False) == []
     assert "is missing" in changed(full, {}, ends=False)[0]
 

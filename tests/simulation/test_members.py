@@ -6,8 +6,8 @@ from random import Random
 
 from halfmoon.testing.clients import SimPushConsumer
 from halfmoon.testing.cluster import Cluster
-from simulation.ledger import Ledger
-from simulation.members import Member, MemberHistory
+from simulation.history import History
+from simulation.members import Member, MemberWorkload
 
 
 class Visitor(Member):
@@ -24,39 +24,41 @@ class Visitor(Member):
         self.greeted += 1
 
 
-class Visits(MemberHistory[Visitor]):
-    stay, members_max = 0, 2
+class Visits(MemberWorkload[Visitor]):
+    STAY, MEMBERS_MAX = 0, 2
 
     def member(self, number: int) -> Visitor:
         return Visitor(self.cluster, f"visitor-{number}")
 
 
 def visits() -> Visits:
-    return Visits(Cluster(1), Ledger("sync"), Random(1), [])
+    history = History(Visits, 1, flush="sync")
+    history.make_world()
+    return Visits(history)
 
 
 def test_no_more_join_than_may_be_there() -> None:
     history = visits()
     for _ in range(4):
-        history.happen("join")
+        history.do("join")
     assert [member.name for member in history.members] == ["visitor-1", "visitor-2"]
 
 
 def test_the_last_one_that_leaves_is_replaced_and_some_stay() -> None:
     history = visits()
     history.join()
-    history.happen("leave")
+    history.do("leave")
     assert [member.gone for member in history.members] == [True, False]
-    history.stay = 1
-    history.happen("crash")
+    history.STAY = 1
+    history.do("crash")
     assert [member.gone for member in history.members] == [True, False]
 
 
 def test_other_kinds_are_methods_of_a_member_that_is_there() -> None:
     history = visits()
-    history.happen("greet")  # nobody is there
+    history.do("greet")  # nobody is there
     history.join()
-    history.happen("greet")
+    history.do("greet")
     assert history.members[0].greeted == 1
 
 
@@ -64,7 +66,7 @@ def test_a_lost_connection_and_a_killed_broker_leave_a_history_that_goes_on() ->
     history = visits()
     history.join()
     history.cluster.run(ms=3_000)
-    history.happen("lose")
-    history.happen("broker")
+    history.do("lose")
+    history.do("broker")
     assert any("loses its connection" in line for line in history.cluster.timeline.history)
     assert history.cluster.brokers[0].running

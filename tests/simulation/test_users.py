@@ -9,7 +9,7 @@ import pytest
 from halfmoon.testing.cluster import Cluster
 from halfmoon.wire.codes import ROCKETMQ
 from simulation.ledger import Ledger, Place
-from simulation.workload import Plan, consumer, producer, puller, read_queue
+from simulation.users import Plan, consumer, producer, puller, read_queue
 
 HERE = [Place("broker-a", "orders", queue_id) for queue_id in range(4)]
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import logging
 
-from simulation.ledger import Ledger
-from simulation.messages.history import MessagesVerdict
-from simulation.verdict import PROBLEMS_MAX, by_checker, judging
+from simulation.verdict import PROBLEMS_MAX, Verdict, by_checker, errors_logged
 
 
 def test_a_summary_counts_what_happened_and_what_is_wrong() -> None:
-    verdict = MessagesVerdict(7, "sync", ["cut", "kill"], acknowledged=3, read=2, committed=1)
+    verdict = Verdict("messages", 7, "sync", ["cut", "kill"], counts={"acknowledged": 3, "read": 2, "commits": 1})
     assert verdict.summary() == "seed 7, messages: held; sync flush, 3 acknowledged, 2 read, 1 commits, 0.0 s, 0 events; cut, kill"
     verdict.problems.append("lost: one")
     assert "1 PROBLEMS" in verdict.summary()
@@ -22,10 +20,12 @@ def test_each_checker_reports_its_first_problems_under_its_name() -> None:
     assert len(problems) == PROBLEMS_MAX
 
 
-def test_what_a_history_raises_or_logs_as_an_error_is_a_problem() -> None:
-    verdict, ledger = MessagesVerdict(1, "sync"), Ledger("sync")
-    with judging(verdict, ledger):
+def test_errors_of_servers_are_problems_but_those_that_report_what_a_disk_did() -> None:
+    lines: list[str] = []
+    problems: list[str] = []
+    with errors_logged(lines.append, problems.append):
         logging.getLogger("halfmoon.store").error("the log ends in the middle")
-        logging.getLogger("halfmoon.store.damaged").error("what a disk did is judged by checkers")
-        raise ValueError("a core failed")
-    assert verdict.problems == ["logged: the log ends in the middle", "raised: ValueError: a core failed"]
+        logging.getLogger("halfmoon.store.damaged").error("checkers judge what a disk did")
+    logging.getLogger("halfmoon.store").error("the history is over")
+    assert lines == ["the log ends in the middle", "checkers judge what a disk did"]
+    assert problems == ["logged: the log ends in the middle"]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from simulation.checkers import check
 from simulation.faults import Faults
-from simulation.messages.checkers import check
 
 from .test_plugin import run_pytest
 

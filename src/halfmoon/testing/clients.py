@@ -27,7 +27,7 @@ from halfmoon.wire.ids import UniqueIds, pack_ip
 
 
 class SimClient:
-    """What both clients share: a machine of their own, an instance, and what runs beside the work."""
+    """Client in virtual time: a machine of their own, an instance, and what runs beside the work."""
 
     def __init__(self, cluster: Cluster, settings: ClientSettings, name: str, *, clock: Callable[[], int] | None = None) -> None:
         self.name = name

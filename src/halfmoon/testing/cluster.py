@@ -34,7 +34,7 @@ from halfmoon.wire.headers.topic import UpdateAndCreateTopic
 T = TypeVar("T")
 
 WORK_US = (50, 2_000)
-"""What a sync takes on an ordinary disk, microseconds."""
+"""Duration of a sync on an ordinary disk, microseconds."""
 
 SMALL: dict[str, Any] = {
     "commit_log_file_bytes": 128 * 1024, "queue_file_bytes": 20 * 200, "hash_slots": 50, "index_entries_max": 600
@@ -130,7 +130,7 @@ class Cluster:
         return broker
 
     def _stopped(self, broker: BrokerNode) -> None:
-        """The process came to its end in the middle of a write."""
+        """End a process that was stopped in the middle of a write."""
         self.crash(broker)
         self.on_stopped(broker)
 

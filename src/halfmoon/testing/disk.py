@@ -115,11 +115,11 @@ class SimFile:
         self.dirty.clear()
 
     def close(self) -> None:
-        """It may be removed from now on."""
+        """Allow it to be removed."""
         self.given_back = True
 
     def fill(self) -> None:
-        """Every page has its place on the device: a full disk refuses no write to it."""
+        """Give every page its place on the device: a full disk refuses no write to it."""
         self._touched.update(range(-(-self.size // PAGE_BYTES)))
 
     def _write_back(self, page: int) -> None:
@@ -335,7 +335,7 @@ class SimDisk:
         return self.open(path).modified_ms
 
     def is_private(self, path: str) -> bool:
-        """Nobody else is there."""
+        """Whether nobody else may read a file; always so."""
         return self.open(path).path == path
 
     def remove(self, path: str) -> None:
@@ -407,5 +407,5 @@ class SimDisk:
         return lock
 
     def boot_id(self) -> str | None:
-        """Changes when the machine restarts."""
+        """Return an id that changes when the machine restarts."""
         return f"boot-{self.machine_boots}"

@@ -57,7 +57,7 @@ class Task(Generic[T]):
 
     @property
     def error(self) -> BaseException | None:
-        """What it raised, if it did."""
+        """Error that it raised, if it did."""
         return self._error
 
     def then(self, action: Callable[[], None]) -> None:

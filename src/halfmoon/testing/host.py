@@ -78,11 +78,11 @@ class CoreHost:
         return self.addresses[0]
 
     def now(self) -> int:
-        """This machine's clock as its process reads it, milliseconds since the epoch."""
+        """Return the machine's clock as its process reads it, milliseconds since the epoch."""
         return self._clock.now()
 
     def instant(self) -> Instant:
-        """Both times of this machine as its process reads them."""
+        """Return both times of the machine as its process reads them."""
         return self._clock.instant()
 
     def step_clock(self, ms: int) -> None:

@@ -103,8 +103,10 @@ class LocalCluster:
         self.start()
 
     def _hold(self) -> None:
-        """Keep the ports until it starts again: else the system may give one to an outgoing connection, even to
-        one that is just being made to it. Nobody listens there."""
+        """Keep the ports until it starts again; nobody listens there.
+
+        Else the system may give one to an outgoing connection, even to one that is just being made to it.
+        """
         for port in self._ports:
             held = socket.socket()
             self._held.append(held)

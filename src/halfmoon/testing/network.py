@@ -17,7 +17,7 @@ from halfmoon.errors import ConnectFailed
 from halfmoon.testing.timeline import Timeline
 
 KNOCK_AGAIN_US, KNOCK_AGAIN_MAX_US = 1_000_000, 64_000_000
-"""Who gets no answer knocks again after a second, then after twice that, as Linux does."""
+"""Pauses before a host without an answer knocks again: a second, then twice that, as Linux does."""
 
 DELAY_US = 40, 400
 """Least and longest time that a piece of bytes takes, microseconds."""

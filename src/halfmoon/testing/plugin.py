@@ -25,19 +25,19 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def halfmoon_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    """A running name server and broker of this test's own; see `halfmoon.testing.local.LocalCluster`."""
+    """Run a name server and broker of this test's own; see `halfmoon.testing.local.LocalCluster`."""
     yield from _cluster(tmp_path_factory)
 
 
 @pytest.fixture(scope="session")
 def halfmoon_broker_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    """A running name server and broker that all tests of the session share; see `halfmoon.testing.local.LocalCluster`."""
+    """Run a name server and broker that all tests of the session share; see `halfmoon.testing.local.LocalCluster`."""
     yield from _cluster(tmp_path_factory)
 
 
 @pytest.fixture
 def halfmoon_world() -> World:
-    """A broker and clients in virtual time for this test; see `halfmoon.testing.world.World`."""
+    """Return a broker and clients in virtual time for this test; see `halfmoon.testing.world.World`."""
     from halfmoon.testing.world import World  # not at the top: as below
 
     return World()
@@ -45,7 +45,7 @@ def halfmoon_world() -> World:
 
 @pytest.fixture
 def halfmoon_events() -> MemoryBus:
-    """A broker in virtual time for the events of this test; see `halfmoon.events.testing.MemoryBus`."""
+    """Return a broker in virtual time for the events of this test; see `halfmoon.events.testing.MemoryBus`."""
     from halfmoon.events.testing import MemoryBus  # not at the top: as below
 
     return MemoryBus()

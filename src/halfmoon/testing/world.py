@@ -316,8 +316,10 @@ class World:
                 raise UsageError(f"{part!r:.40} is neither 'broker' nor 'name server'")
 
     def lose(self, request: str, times: int = 1, *, answer: bool = False) -> None:
-        """Lose the next requests of a kind, or only their answers: ``send``, ``second phase``, ``check answer``, ``pull``,
-        ``heartbeat``. Raises UsageError."""
+        """Lose the next requests of a kind, or only their answers.
+
+        Kinds: ``send``, ``second phase``, ``check answer``, ``pull``, ``heartbeat``. Raises UsageError.
+        """
         if request not in LOSABLE:
             raise UsageError(f"{request!r:.40} is not a request that can be lost: {', '.join(LOSABLE)}")
         self.cluster.losses.append((LOSABLE[request], times, answer))

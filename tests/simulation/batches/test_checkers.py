@@ -9,6 +9,7 @@ from halfmoon.model import StoredMessage
 from halfmoon.wire.codes import COMPRESSED
 from simulation.batches.checkers import Copy, End, check_batches
 from simulation.batches.queries import Query
+from simulation.verdict import by_checker
 
 
 def query_and_copies() -> tuple[Query, dict[str, list[Copy]]]:
@@ -29,7 +30,7 @@ def query_and_copies() -> tuple[Query, dict[str, list[Copy]]]:
 
 
 def problems(query: Query, copies: dict[str, list[Copy]]) -> list[str]:
-    return check_batches([query], End(copies, {"broker-a": {}}, Counter()))
+    return by_checker(check_batches([query], End(copies, {"broker-a": {}}, Counter())))
 
 
 def test_whole_batches_in_order_have_no_problems() -> None:

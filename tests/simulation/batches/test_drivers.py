@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from halfmoon.testing.cluster import Cluster
 from simulation.batches.checkers import copies
 from simulation.batches.drivers import BatchDriver
 from simulation.batches.queries import QUEUES, TOPIC, Query
 from simulation.batches.watch import Watch
-from simulation.history import History
-from simulation.ledger import Ledger
+from simulation.history import History, Workload
 
 
 def test_a_tidy_driver_writes_every_message_once_and_another_life_of_it_nothing() -> None:
-    history = History(Cluster(1), Ledger("async"))
+    history = History(Workload, 1, flush="async")
+    history.make_world()
     history.create_topics(TOPIC, queues=QUEUES)
     watch = Watch(history.cluster)
     query = Query("query-0", history.plan.brokers, partitions=2, rows=3, target=2, wandering=False)
@@ -28,7 +27,8 @@ def test_a_tidy_driver_writes_every_message_once_and_another_life_of_it_nothing(
 
 
 def test_a_killed_driver_ends_nothing() -> None:
-    history = History(Cluster(1), Ledger("async"))
+    history = History(Workload, 1, flush="async")
+    history.make_world()
     history.create_topics(TOPIC, queues=QUEUES)
     query = Query("query-0", history.plan.brokers, partitions=2, rows=3, target=2, wandering=False)
     driver = BatchDriver(history.cluster, query, tidy=True)

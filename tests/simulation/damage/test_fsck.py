@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from halfmoon.store.check import fsck as checked
 from halfmoon.store.check.fsck import Problem, fsck
-from simulation.delays.history import simulate_delays
-from simulation.messages.history import simulate
-from simulation.transactions.history import simulate_transactions
+from simulation.delays import Delays
+from simulation.history import Workload, simulate
+from simulation.messages import Messages
+from simulation.transactions.transactions import Transactions
 from tests.simulation.transactions.planted import eager, repeating
 
 DAMAGE: dict[str, Any] = {"kinds": ("damage",), "steps": 8}
@@ -19,15 +20,15 @@ DAMAGE: dict[str, Any] = {"kinds": ("damage",), "steps": 8}
 
 @pytest.mark.parametrize("seed", [1, 11, 13, 23, 30, 47])
 def test_transactions_that_no_damage_concerns_keep_every_promise(seed: int) -> None:
-    verdict = simulate_transactions(seed, **DAMAGE)
+    verdict = simulate(Transactions, seed, **DAMAGE)
     assert verdict.problems == [], verdict.summary()
     assert any("finds its log damaged" in line for line in verdict.lines)
-    assert verdict.committed > 20
+    assert verdict["committed"] > 20
 
 
 @pytest.mark.parametrize("seed", [1, 2, 18, 22, 26])
 def test_delayed_messages_that_are_whole_come_in_time_and_recalled_ones_never(seed: int) -> None:
-    verdict = simulate_delays(seed, **DAMAGE)
+    verdict = simulate(Delays, seed, **DAMAGE)
     assert verdict.problems == [], verdict.summary()
     assert any("finds its log damaged" in line for line in verdict.lines)
 
@@ -37,17 +38,17 @@ def silent(*arguments: Any) -> Iterator[Problem]:
     return (problem for problem in fsck(*arguments) if not problem.place.startswith("commitlog/"))
 
 
-@pytest.mark.parametrize("history", [simulate, simulate_delays, simulate_transactions])
-def test_damage_that_fsck_does_not_name_is_found(monkeypatch: pytest.MonkeyPatch, history: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("workload", [Messages, Delays, Transactions])
+def test_damage_that_fsck_does_not_name_is_found(monkeypatch: pytest.MonkeyPatch, workload: type[Workload]) -> None:
     monkeypatch.setattr("simulation.history.fsck", silent)
-    assert any("nothing is said of bytes" in problem for problem in history(2, **DAMAGE).problems)
+    assert any("nothing is said of bytes" in problem for problem in simulate(workload, 2, **DAMAGE).problems)
 
 
-@pytest.mark.parametrize("history", [simulate, simulate_delays, simulate_transactions])
-def test_a_whole_record_that_fsck_calls_damaged_is_found(monkeypatch: pytest.MonkeyPatch, history: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("workload", [Messages, Delays, Transactions])
+def test_a_whole_record_that_fsck_calls_damaged_is_found(monkeypatch: pytest.MonkeyPatch, workload: type[Workload]) -> None:
     hashes = checked._hashes
     monkeypatch.setattr(checked, "_hashes", lambda record: {7} | hashes(record))
-    assert any("is about a record that is whole" in problem for problem in history(2, **DAMAGE).problems)
+    assert any("is about a record that is whole" in problem for problem in simulate(workload, 2, **DAMAGE).problems)
 
 
 def log_ends_at_damage(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,14 +57,14 @@ def log_ends_at_damage(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_delayed_messages_that_a_start_gives_up_behind_damage_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     log_ends_at_damage(monkeypatch)
-    assert any(problem.startswith("lost:") for problem in simulate_delays(3, **DAMAGE).problems)
+    assert any(problem.startswith("lost:") for problem in simulate(Delays, 3, **DAMAGE).problems)
 
 
 def test_transactions_that_a_start_gives_up_behind_damage_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     log_ends_at_damage(monkeypatch)
-    assert any(problem.startswith("ends:") for problem in simulate_transactions(7, **DAMAGE).problems)
+    assert any(problem.startswith("ends:") for problem in simulate(Transactions, 7, **DAMAGE).problems)
 
 
 @pytest.mark.parametrize(("planted", "checker"), [(eager, "leaked:"), (repeating, "twice:")])
 def test_what_no_damage_excuses_is_found(planted: Any, checker: str) -> None:
-    assert any(problem.startswith(checker) for problem in simulate_transactions(1, make_broker=planted, **DAMAGE).problems)
+    assert any(problem.startswith(checker) for problem in simulate(Transactions, 1, make_broker=planted, **DAMAGE).problems)

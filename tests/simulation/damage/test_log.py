@@ -8,7 +8,8 @@ import pytest
 
 from halfmoon.columns import record
 from halfmoon.store.queues.missing import Rebuild
-from simulation.messages.history import simulate
+from simulation.history import simulate
+from simulation.messages import Messages
 
 
 @pytest.mark.parametrize(
@@ -19,7 +20,7 @@ from simulation.messages.history import simulate
     ],
 )
 def test_every_promise_holds_when_files_are_removed_or_damaged_between_runs(seed: int, kinds: str) -> None:
-    verdict = simulate(seed, kinds=tuple(kinds.split(",")))
+    verdict = simulate(Messages, seed, kinds=tuple(kinds.split(",")))
     assert verdict.problems == [], verdict.summary()
 
 
@@ -33,7 +34,7 @@ def test_every_promise_holds_when_files_are_removed_or_damaged_between_runs(seed
     ],
 )
 def test_no_offset_is_given_out_again_when_several_things_go_wrong_at_once(seed: int, flush: str, kinds: str) -> None:
-    verdict = simulate(seed, flush=flush, kinds=tuple(kinds.split(",")))
+    verdict = simulate(Messages, seed, flush=flush, kinds=tuple(kinds.split(",")))
     assert verdict.problems == [], verdict.summary()
 
 
@@ -48,7 +49,7 @@ def nothing(*arguments: Any, **options: Any) -> None:
 
 def found(seed: int, kind: str, checker: str) -> bool:
     """Whether a seed's history makes a checker speak."""
-    return any(problem.startswith(checker) for problem in simulate(seed, steps=8, kinds=(kind,)).problems)
+    return any(problem.startswith(checker) for problem in simulate(Messages, seed, steps=8, kinds=(kind,)).problems)
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -73,7 +74,7 @@ def test_a_key_index_that_is_gone_and_not_noticed_is_found_in_every_seed(monkeyp
 def test_a_pull_that_looks_at_no_record_is_found_in_every_seed(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     monkeypatch.setattr("halfmoon.store.queues.reading.gather", record.gather)
     monkeypatch.setattr("halfmoon.columns.record._is_whole", lambda data, at, size, *place: 0 < size <= len(data) - at)
-    assert any("brought what is no message" in problem for problem in simulate(seed, steps=8, kinds=("damage",)).problems)
+    assert any("brought what is no message" in problem for problem in simulate(Messages, seed, steps=8, kinds=("damage",)).problems)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +123,7 @@ def test_a_start_on_a_damaged_log_that_breaks_a_rule_is_found(
     monkeypatch: pytest.MonkeyPatch, fault: str, problem: str, seed: int
 ) -> None:
     monkeypatch.setattr(f"halfmoon.store.{fault}", nothing)
-    assert any(problem in found for found in simulate(seed, steps=8, kinds=("damage",)).problems)
+    assert any(problem in found for found in simulate(Messages, seed, steps=8, kinds=("damage",)).problems)
 
 
 @pytest.mark.parametrize(
@@ -138,4 +139,7 @@ def test_a_start_after_a_loss_of_power_that_breaks_a_rule_is_found(
     monkeypatch: pytest.MonkeyPatch, fault: str, kinds: str, problem: str, seed: int
 ) -> None:
     monkeypatch.setattr(f"halfmoon.store.{fault}", nothing)
-    assert any(found.startswith(problem) for found in simulate(seed, steps=8, flush="sync", kinds=tuple(kinds.split(","))).problems)
+    assert any(
+        found.startswith(problem)
+        for found in simulate(Messages, seed, steps=8, flush="sync", kinds=tuple(kinds.split(","))).problems
+    )

@@ -19,7 +19,7 @@ from halfmoon.store.records import whole_record
 from halfmoon.store.store import Appended
 from halfmoon.store.transactions.state_table import State
 from tests.simulation.faulty import faulty_broker
-from tests.simulation.messages.planted import FaultyDisk, FaultyFile, SimFile
+from tests.simulation.planted import FaultyDisk, FaultyFile, SimFile
 
 
 @faulty_broker

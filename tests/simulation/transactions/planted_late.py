@@ -76,3 +76,9 @@ def complaisant(broker: Any) -> None:
     """A broker that agrees to a rollback by hand of what expired, whatever became of it since."""
     pending = broker.transactions.pending
     pending._became = lambda half: (half.state == State.COMMITTED, State(half.state).name)  # type: ignore[method-assign]
+
+
+@faulty_broker
+def content(broker: Any) -> None:
+    """A broker that asks nobody else before the next round when a member says that a check is not its own."""
+    broker.transactions.decisions.answers.on_not_mine = lambda index: None

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from halfmoon.broker.broker import Broker
-from simulation.transactions.days import simulate_days
+from simulation.history import simulate
+from simulation.transactions.days import Days
 from tests.simulation.transactions.planted_late import counting
 
 SEEDS = (1, 2)
@@ -24,13 +25,13 @@ def beginning_anew(*arguments: Any) -> Any:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_an_open_transaction_has_all_its_time_over_kills_and_is_decided_once_even_afterwards(seed: int) -> None:
-    verdict = simulate_days(seed)
+    verdict = simulate(Days, seed)
     assert verdict.problems == [], verdict.summary()
-    assert verdict.expired == 3
-    assert verdict.checks > 4 * 100
+    assert verdict["expired"] == 3
+    assert verdict["checks"] > 4 * 100
 
 
 @pytest.mark.parametrize(("planted", "checker", "seed"), [(counting, "early", 1), (beginning_anew, "late", 2)])
 def test_a_broker_that_counts_open_answers_or_begins_anew_is_found(planted: Any, checker: str, seed: int) -> None:
-    problems = simulate_days(seed, make_broker=planted).problems
+    problems = simulate(Days, seed, make_broker=planted).problems
     assert any(problem.startswith(checker) for problem in problems), problems

@@ -14,7 +14,9 @@ from halfmoon.broker.request import Reply, Request
 from halfmoon.testing.cluster import Cluster, topic_request
 from halfmoon.wire.headers.offset import OffsetReply, QueryConsumerOffset, UpdateConsumerOffset
 from halfmoon.wire.headers.topic import DeleteTopicInBroker
-from simulation.topics.history import FOREIGN, MEMBERS, DeletedVerdict, simulate_deleted
+from simulation.history import simulate
+from simulation.topics.deleted import FOREIGN, MEMBERS, Deleted
+from simulation.verdict import Verdict
 from tests.simulation.faulty import faulty_broker
 
 TOPIC = "orders"
@@ -69,9 +71,9 @@ SEEDS, BITE = range(1, 13), range(1, 4)
 
 
 @cache
-def history(seed: int) -> DeletedVerdict:
+def history(seed: int) -> Verdict:
     """Return the verdict on a seed's own history."""
-    return simulate_deleted(seed)
+    return simulate(Deleted, seed)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -82,13 +84,13 @@ def test_who_runs_while_its_topic_is_deleted_and_made_anew_is_given_every_new_me
 
 def test_histories_of_deleted_topics_have_every_kind_of_member() -> None:
     verdicts = [history(seed) for seed in SEEDS]
-    assert {member for verdict in verdicts for member in verdict.who.split(" and ")} == set(MEMBERS)
+    assert {member for verdict in verdicts for member in str(verdict.counts["as members"]).split(" and ")} == set(MEMBERS)
 
 
 @pytest.mark.parametrize("seed", range(21, 25))
 def test_what_an_operator_has_removed_meanwhile_is_nothing_in_use_also_when_the_broker_is_killed(seed: int) -> None:
     members = ("push", "poll") if seed % 2 else ("orderly", "broadcast")
-    verdict = simulate_deleted(seed, kinds=("clean", "kill"), members=members)
+    verdict = simulate(Deleted, seed, kinds=("clean", "kill"), members=members)
     assert verdict.problems == [], verdict.summary()
 
 
@@ -98,7 +100,7 @@ def test_a_broker_that_takes_topics_in_use_for_unused_is_found(monkeypatch: pyte
         return Reply()
 
     monkeypatch.setattr(Cleaning, "unused_topics", clean)
-    assert any(simulate_deleted(seed, kinds=("clean",), members=("push", "poll")).problems for seed in BITE)
+    assert any(simulate(Deleted, seed, kinds=("clean",), members=("push", "poll")).problems for seed in BITE)
 
 
 def never(*arguments: Any) -> bool:
@@ -133,5 +135,5 @@ def test_offsets_that_are_taken_for_those_of_the_new_topic_are_found_in_every_se
 ) -> None:
     monkeypatch.setattr(fault, planted)
     for member in members:
-        problems = simulate_deleted(seed, members=(member,), kinds=kinds).problems
+        problems = simulate(Deleted, seed, members=(member,), kinds=kinds).problems
         assert any(problem.startswith(("lost", "ahead")) for problem in problems), member

@@ -7,17 +7,19 @@ from functools import cache, partial
 import pytest
 
 from halfmoon.testing.cluster import Cluster
-from simulation.batches.history import BatchVerdict, simulate_batches
+from simulation.batches.batches import Batches
 from simulation.batches.queries import SENDS
+from simulation.history import simulate
+from simulation.verdict import Verdict
 
 SEEDS = range(1, 31)
 MORE_SEEDS = range(31, 48)
 
 
 @cache
-def history(seed: int) -> BatchVerdict:
+def history(seed: int) -> Verdict:
     """Return the verdict on a seed's own history."""
-    return simulate_batches(seed)
+    return simulate(Batches, seed)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -30,7 +32,7 @@ def test_every_input_appears_once_in_whole_batches_and_in_order(seed: int) -> No
 @pytest.mark.parametrize("begin", range(MORE_SEEDS.start, MORE_SEEDS.stop, 17))
 def test_more_histories_of_batches_hold(begin: int) -> None:
     for seed in range(begin, min(begin + 17, MORE_SEEDS.stop)):
-        verdict = simulate_batches(seed)
+        verdict = simulate(Batches, seed)
         assert verdict.problems == [], verdict.summary()
 
 
@@ -38,20 +40,20 @@ def test_more_histories_of_batches_hold(begin: int) -> None:
 @pytest.mark.parametrize("kinds", [("driver", "second"), ("torn", "driver"), ("power", "driver"), ("cut", "lose", "half_open")])
 def test_one_kind_of_trouble_at_a_time_breaks_nothing(flush: str, kinds: tuple[str, ...]) -> None:
     for seed in (1, 2, 3):
-        verdict = simulate_batches(seed, flush=flush, kinds=kinds)
+        verdict = simulate(Batches, seed, flush=flush, kinds=kinds)
         assert verdict.problems == [], verdict.summary()
 
 
 @pytest.mark.parametrize("seed", range(1, 7))
 def test_each_queue_shows_a_batch_whole_or_not_at_all_also_when_brokers_are_killed_midway(seed: int) -> None:
-    verdict = simulate_batches(seed, kinds=("midway", "torn", "power"), messages_a_turn=1)
+    verdict = simulate(Batches, seed, kinds=("midway", "torn", "power"), messages_a_turn=1)
     assert verdict.problems == [], verdict.summary()
-    assert verdict.looks > 10
+    assert verdict["looks"] > 10
 
 
 @pytest.mark.parametrize("seed", range(1, 9))
 def test_brokers_that_join_and_leave_stop_no_query_and_repeat_nothing(seed: int) -> None:
-    verdict = simulate_batches(seed, kinds=("join", "leave", "driver"))
+    verdict = simulate(Batches, seed, kinds=("join", "leave", "driver"))
     assert verdict.problems == [], verdict.summary()
 
 
@@ -62,7 +64,7 @@ def test_a_broker_killed_in_any_of_its_writes_loses_and_repeats_nothing(
 ) -> None:
     stopped: list[str] = []
     for writes in range(1, 200):
-        verdict = simulate_batches(
+        verdict = simulate(Batches, 
             seed, flush=flush, kinds=(), queries=1, target=2, steps=4, brokers=2, sends=sends,
             prepare=partial(_stop, broker=broker, writes=writes),
         )  # fmt: skip
@@ -83,15 +85,15 @@ def _stop(cluster: Cluster, *, broker: int, writes: int) -> None:
 
 def test_histories_of_batches_are_worth_judging() -> None:
     verdicts = [history(seed) for seed in SEEDS]
-    assert sum(verdict.messages for verdict in verdicts) > 3000
-    assert sum(verdict.later for verdict in verdicts) > 1000
-    assert sum(verdict.compressed for verdict in verdicts) > 1000
-    assert sum(verdict.lives for verdict in verdicts) > 80
-    assert sum(verdict.already for verdict in verdicts) > 15
-    assert sum(verdict.refused for verdict in verdicts) > 3
-    assert sum(verdict.looks for verdict in verdicts) > 1000
+    assert sum(verdict["messages"] for verdict in verdicts) > 3000
+    assert sum(verdict["of them delayed"] for verdict in verdicts) > 1000
+    assert sum(verdict["compressed"] for verdict in verdicts) > 1000
+    assert sum(verdict["drivers"] for verdict in verdicts) > 80
+    assert sum(verdict["decided already"] for verdict in verdicts) > 15
+    assert sum(verdict["refused"] for verdict in verdicts) > 3
+    assert sum(verdict["looks"] for verdict in verdicts) > 1000
 
 
 def test_a_connection_that_dies_before_it_is_handed_over_is_made_anew() -> None:
-    verdict = simulate_batches(1087)
+    verdict = simulate(Batches, 1087)
     assert verdict.problems == [], verdict.summary()

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from functools import cache, partial
+from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import pytest
 
 from halfmoon.broker.broker import Broker
-from simulation.delays.history import DelayVerdict, simulate_delays
-from tests.simulation.finding import some_seed_finds
+from halfmoon.broker.delay.delivery import Due
+from simulation.delays import DelayLedger, Delays, Delivered, Wish, check_delays
+from simulation.history import simulate
+from simulation.ledger import Ledger
+from simulation.verdict import Verdict
+from tests.simulation.faulty import finds, planted
 
 SEEDS = range(1, 9)
 BITE = range(1, 5)
 
 
 @cache
-def history(seed: int) -> DelayVerdict:
+def history(seed: int) -> Verdict:
     """Return the verdict on a seed's own history."""
-    return simulate_delays(seed)
+    return simulate(Delays, seed)
 
 
 @pytest.mark.mission("001-32")
@@ -32,40 +37,37 @@ def test_nothing_is_early_and_nothing_is_lost_whatever_happens(seed: int) -> Non
 @pytest.mark.parametrize("seed", range(31, 34))
 @pytest.mark.parametrize("kinds", [("torn",), ("kill",)], ids="-".join)
 def test_a_process_that_dies_repeats_nothing(seed: int, kinds: tuple[str, ...]) -> None:
-    verdict = simulate_delays(seed, kinds=kinds, steps=12)
+    verdict = simulate(Delays, seed, kinds=kinds, steps=12)
     assert verdict.problems == [], verdict.summary()
 
 
 @pytest.mark.parametrize("seed", [110, 154])
 def test_several_deliveries_that_wait_for_new_queues_repeat_nothing_after_a_kill(seed: int) -> None:
-    verdict = simulate_delays(seed, kinds=("torn", "slow_disk"))
+    verdict = simulate(Delays, seed, kinds=("torn", "slow_disk"))
     assert verdict.problems == [], verdict.summary()
 
 
 @pytest.mark.parametrize("seed", range(41, 45))
 def test_a_loss_of_power_loses_nothing(seed: int) -> None:
-    verdict = simulate_delays(seed, kinds=("power",), flush="sync")
+    verdict = simulate(Delays, seed, kinds=("power",), flush="sync")
     assert verdict.problems == [], verdict.summary()
 
 
 @pytest.mark.parametrize("seed", range(51, 54))
 @pytest.mark.parametrize("kinds", [("ahead", "kill"), ("ahead", "torn", "slow_disk")], ids="-".join)
 def test_a_clock_that_was_ahead_loses_nothing_and_delays_nothing(seed: int, kinds: tuple[str, ...]) -> None:
-    verdict = simulate_delays(seed, kinds=kinds, steps=12)
+    verdict = simulate(Delays, seed, kinds=kinds, steps=12)
     assert verdict.problems == [], verdict.summary()
 
 
 def test_histories_of_delays_are_worth_judging() -> None:
     verdicts = [history(seed) for seed in SEEDS]
-    assert sum(verdict.acknowledged for verdict in verdicts) > 1_000
-    assert sum(verdict.recalled for verdict in verdicts) > 50
-    assert sum(verdict.delivered for verdict in verdicts) > 1_000
+    assert sum(verdict["acknowledged"] for verdict in verdicts) > 1_000
+    assert sum(verdict["recalled"] for verdict in verdicts) > 50
+    assert sum(verdict["delivered"] for verdict in verdicts) > 1_000
 
 
 # ---------------------------------------------------------------- planted faults
-
-
-found = partial(some_seed_finds, simulate_delays, BITE, kinds=("kill",))
 
 
 class Hasty(Broker):
@@ -109,22 +111,6 @@ class Unsaved(Broker):
         self.delays._progress._write = lambda progress: None  # type: ignore[method-assign]
 
 
-def test_a_message_that_comes_early_is_found() -> None:
-    assert found("early", make_broker=Hasty)
-
-
-def test_a_message_that_is_lost_is_found() -> None:
-    assert found("lost", make_broker=Forgetful)
-
-
-def test_a_message_that_comes_twice_is_found() -> None:
-    assert found("twice", make_broker=Unsaved)
-
-
-def test_a_recalled_message_that_comes_is_found() -> None:
-    assert found("recalled", make_broker=Deaf)
-
-
 class Trusting(Broker):
     """Takes what is parked before the last delivery, for the clock was set back, for delivered at the next start."""
 
@@ -147,6 +133,71 @@ class Waiting(Broker):
         timer.park = parked  # type: ignore[method-assign]
 
 
-@pytest.mark.parametrize(("broker", "kinds"), [(Trusting, ("ahead", "kill")), (Waiting, ("ahead",))])
-def test_a_message_that_a_clock_which_was_ahead_loses_or_delays_is_found(broker: type[Broker], kinds: tuple[str, ...]) -> None:
-    assert some_seed_finds(simulate_delays, BITE, "lost", make_broker=broker, kinds=kinds, steps=12)
+class Reversed(Broker):
+    """Delivers what is due at once the wrong way round."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        deliveries = self.delays.deliveries
+        store = deliveries.store
+
+        def backwards(messages: Sequence[Due], now: int) -> list[Due]:
+            return store(messages[::-1], now)
+
+        deliveries.store = backwards  # type: ignore[method-assign]
+
+
+PLANTED = [
+    planted("early", make_broker=Hasty),
+    planted("lost", make_broker=Forgetful),
+    planted("twice", make_broker=Unsaved),
+    planted("recalled", make_broker=Deaf),
+    planted("order", make_broker=Reversed),
+    planted("lost", make_broker=Trusting, kinds=("ahead", "kill"), steps=12),
+    planted("lost", make_broker=Waiting, kinds=("ahead",), steps=12),
+]
+
+
+@pytest.mark.parametrize(("checker", "options"), PLANTED)
+def test_a_planted_fault_of_delays_is_found(checker: str, options: dict[str, Any]) -> None:
+    assert finds(Delays, BITE, checker, **{"kinds": ("kill",), **options})
+
+
+# ---------------------------------------------------------------- checkers
+
+
+def ledger() -> DelayLedger:
+    facts = DelayLedger(Ledger("sync"), once=True)
+    for number in range(2):
+        facts.wishes[b"%d" % number] = Wish("s", number, 0, 1, due_ms=1000, attempts=1, acked=True)
+        facts.delivered.append(Delivered(b"%d" % number, 0, number, 1000 + number))
+    return facts
+
+
+def checkers(facts: DelayLedger) -> list[str]:
+    return sorted(name for name, problems in check_delays(facts).items() if problems)
+
+
+def test_what_comes_once_in_time_and_order_is_well() -> None:
+    assert checkers(ledger()) == []
+
+
+def test_early_lost_repeated_and_recalled_messages_are_found() -> None:
+    facts = ledger()
+    facts.delivered[0].store_ms = 999
+    assert checkers(facts) == ["early"]
+    facts = ledger()
+    facts.delivered.pop()
+    assert checkers(facts) == ["lost"]
+    facts = ledger()
+    facts.delivered.append(facts.delivered[1])
+    assert checkers(facts) == ["twice"]
+    facts = ledger()
+    facts.wishes[b"0"].recalled = True
+    assert checkers(facts) == ["recalled"]
+
+
+def test_another_order_is_found() -> None:
+    facts = ledger()
+    facts.delivered.reverse()
+    assert checkers(facts) == ["order"]

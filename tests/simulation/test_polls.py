@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from functools import cache, partial
-from random import Random
+from functools import cache
 from typing import Any
 
 import pytest
@@ -14,12 +13,11 @@ from halfmoon.client.core.consume.pull import max_offset
 from halfmoon.client.core.consume.pull_consumer import HandedOut, PullConsumerCore
 from halfmoon.effects import Op
 from halfmoon.model import MessageQueue, StoredMessage
-from halfmoon.testing.cluster import Cluster
-from simulation.ledger import Ledger
-from simulation.polls.checkers import PollLedger
-from simulation.polls.history import GROUP, TOPIC, PollVerdict, _History, simulate_polls
+from simulation.history import History, simulate
+from simulation.polls import GROUP, TOPIC, PollLedger, Polls, Tenure, check_polls
+from simulation.verdict import Verdict
 from tests.client.queue_of import Taking
-from tests.simulation.finding import some_seed_finds
+from tests.simulation.faulty import finds, planted
 
 SEEDS = range(1, 13)
 KEPT = (
@@ -31,9 +29,9 @@ BITE = range(1, 9)
 
 
 @cache
-def history(seed: int) -> PollVerdict:
+def history(seed: int) -> Verdict:
     """Return the verdict on a seed's own history."""
-    return simulate_polls(seed)
+    return simulate(Polls, seed)
 
 
 @pytest.mark.parametrize("seed", [*SEEDS, *KEPT])
@@ -44,26 +42,28 @@ def test_what_an_application_has_not_confirmed_is_given_again_and_nothing_else_w
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_so_it_is_where_polls_take_what_is_there(seed: int) -> None:
-    verdict = simulate_polls(seed, make_core=Taking)
+    verdict = simulate(Polls, seed, make_core=Taking)
     assert verdict.problems == [], verdict.summary()
 
 
 @pytest.mark.parametrize("seed", range(21, 25))
 def test_members_that_come_go_and_seek_lose_nothing_and_keep_what_was_confirmed(seed: int) -> None:
-    verdict = simulate_polls(seed, kinds=("join", "leave", "seek"), steps=15)
+    verdict = simulate(Polls, seed, kinds=("join", "leave", "seek"), steps=15)
     assert verdict.problems == [], verdict.summary()
 
 
 @pytest.mark.parametrize("seed", [31, 32])
 def test_a_group_that_begins_at_the_end_loses_nothing_of_what_comes_from_then_on(seed: int) -> None:
-    verdict = simulate_polls(seed, kinds=("join", "leave", "crash", "interrupt"), from_end=True, steps=6)
+    verdict = simulate(Polls, seed, kinds=("join", "leave", "crash", "interrupt"), from_end=True, steps=6)
     assert verdict.problems == [], verdict.summary()
 
 
 def test_a_member_may_have_been_told_any_progress_that_was_stored_lately_however_shortly_and_none_from_before() -> None:
-    cluster = Cluster(seed=1, brokers=1)
-    polls = _History(cluster, Ledger("async"), PollLedger(), Random(1), [], PullConsumerCore, from_end=False)
+    history = History(Polls, 1)
+    history.make_world(brokers=1)
+    polls, cluster = Polls(history), history.cluster
     broker, queue = cluster.brokers[0], MessageQueue(TOPIC, cluster.brokers[0].name, 0)
+    polls.watch_progress(broker)
 
     assert polls.lowest_told(queue) == 0
     broker.core.offsets.put(GROUP, TOPIC, 0, 47)
@@ -80,16 +80,13 @@ def test_a_member_may_have_been_told_any_progress_that_was_stored_lately_however
 
 def test_histories_of_pull_consumers_are_worth_judging() -> None:
     verdicts = [history(seed) for seed in SEEDS]
-    assert sum(verdict.given for verdict in verdicts) > 3_000
-    assert sum(verdict.again for verdict in verdicts) > 50
-    assert sum(verdict.sought for verdict in verdicts) > 5
-    assert sum(verdict.tenures for verdict in verdicts) > 150
+    assert sum(verdict["given"] for verdict in verdicts) > 3_000
+    assert sum(verdict["again"] for verdict in verdicts) > 50
+    assert sum(verdict["seeks"] for verdict in verdicts) > 5
+    assert sum(verdict["tenures of queues"] for verdict in verdicts) > 150
 
 
 # ---------------------------------------------------------------- planted faults
-
-
-found = partial(some_seed_finds, simulate_polls, BITE, kinds=("join", "leave"))
 
 
 class GivesIsDone(PullConsumerCore):
@@ -227,57 +224,69 @@ class SkipsTheFirst(PullConsumerCore):
         return (yield from super().start_offset(queue)) + 1
 
 
-def test_a_consumer_that_takes_what_it_gives_for_consumed_is_found() -> None:
-    assert found("ahead", make_core=GivesIsDone)
+PLANTED = [
+    planted("ahead", make_core=GivesIsDone),
+    planted("ahead", make_core=TakenIsDone),
+    planted("ahead", make_core=FetchedIsGiven),
+    planted("ahead", make_core=ForgetsInterrupts, kinds=("interrupt",)),
+    planted("lost", make_core=BeginsAnewAtTheEnd, kinds=("join", "leave", "crash"), from_end=True),
+    planted("ahead", make_core=ConfirmsAtTheClose),
+    planted("ahead", make_core=ConfirmsAtARebalance),
+    planted("ahead", make_core=CommitsWithoutBeingAsked),
+    planted("kept", make_core=ForgetsAtTheClose),
+    planted("again", make_core=KeepsWhatWasFetched, kinds=("seek",), steps=20),
+    planted("again", make_core=GivesTwice, kinds=()),
+    planted("skipped", make_core=Drops, kinds=()),
+    planted("begun", make_core=BeginsAtTheBegin),
+    planted("lost", make_core=SkipsTheFirst),
+]
 
 
-def test_a_consumer_that_takes_what_is_taken_for_consumed_is_found() -> None:
-    assert found("ahead", make_core=TakenIsDone)
+@pytest.mark.parametrize(("checker", "options"), PLANTED)
+def test_a_planted_fault_of_pull_consumers_is_found(checker: str, options: dict[str, Any]) -> None:
+    assert finds(Polls, BITE, checker, **{"kinds": ("join", "leave"), **options})
 
 
-def test_an_iteration_that_takes_a_whole_poll_is_found() -> None:
-    assert found("ahead", make_core=FetchedIsGiven)
+# ---------------------------------------------------------------- checkers
 
 
-def test_a_message_that_an_interrupt_keeps_from_the_application_and_is_taken_for_given_is_found() -> None:
-    assert found("ahead", make_core=ForgetsInterrupts, kinds=("interrupt",))
+QUEUE = MessageQueue("orders", "broker-a", 0)
 
 
-def test_a_group_whose_begin_is_not_kept_is_found() -> None:
-    assert found("lost", make_core=BeginsAnewAtTheEnd, kinds=("join", "leave", "crash"), from_end=True)
+def ledger(*given: int, stored: int | None = 0) -> PollLedger:
+    facts = PollLedger()
+    for offset in range(3):
+        facts.acknowledged(QUEUE, offset, b"")
+    facts.tenures.append(Tenure("m1", QUEUE, stored, given=list(given)))
+    for offset in given:
+        facts.confirm(QUEUE, offset)
+    return facts
 
 
-def test_a_close_that_commits_what_is_worked_on_is_found() -> None:
-    assert found("ahead", make_core=ConfirmsAtTheClose)
+def checkers(facts: PollLedger) -> list[str]:
+    return [name for name, problems in check_polls(facts).items() if problems]
 
 
-def test_a_rebalance_that_commits_what_is_worked_on_is_found() -> None:
-    assert found("ahead", make_core=ConfirmsAtARebalance)
+def test_every_message_once_and_in_order_is_well() -> None:
+    assert checkers(ledger(0, 1, 2)) == []
 
 
-def test_a_poll_that_commits_although_the_application_does_so_itself_is_found() -> None:
-    assert found("ahead", make_core=CommitsWithoutBeingAsked)
+def test_messages_that_are_left_out_repeated_or_already_committed_are_found() -> None:
+    assert checkers(ledger(0, 2)) == ["lost", "skipped"]
+    assert checkers(ledger(0, 1, 1, 2)) == ["again"]
+    assert checkers(ledger(0, 1, 2, stored=1)) == ["begun"]
 
 
-def test_a_close_that_forgets_what_was_confirmed_is_found() -> None:
-    assert found("kept", make_core=ForgetsAtTheClose)
+def test_progress_ahead_of_what_was_confirmed_and_progress_that_a_close_forgot_are_found() -> None:
+    facts = ledger(0)
+    facts.seen(QUEUE, 2, 100)
+    facts.confirm(QUEUE, 1)
+    facts.confirm(QUEUE, 2)
+    facts.closed.append(("m1", QUEUE, 3, 2))
+    assert checkers(facts) == ["ahead", "kept"]
 
 
-def test_a_seek_that_keeps_what_was_fetched_is_found() -> None:
-    assert found("again", make_core=KeepsWhatWasFetched, kinds=("seek",), steps=20)
-
-
-def test_a_message_that_is_given_twice_is_found() -> None:
-    assert found("again", make_core=GivesTwice, kinds=())
-
-
-def test_a_message_that_is_left_out_is_found() -> None:
-    assert found("skipped", make_core=Drops, kinds=())
-
-
-def test_a_consumer_that_begins_again_from_the_begin_is_found() -> None:
-    assert found("begun", make_core=BeginsAtTheBegin)
-
-
-def test_a_message_that_nobody_is_given_is_found() -> None:
-    assert found("lost", make_core=SkipsTheFirst)
+def test_what_lies_before_a_seek_need_not_be_read() -> None:
+    facts = ledger()
+    facts.passed[QUEUE] = 3
+    assert checkers(facts) == []

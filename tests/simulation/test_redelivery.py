@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache, partial
+from functools import cache
 from random import Random
 from typing import Any
 
@@ -10,19 +10,21 @@ import pytest
 
 from halfmoon.broker.consumers.redelivery import Copy
 from halfmoon.broker.request import Reply, Request
-from simulation.redelivery.history import RedeliveryVerdict, simulate_redelivery
-from tests.simulation.faulty import faulty_broker
-from tests.simulation.finding import some_seed_finds
-from tests.simulation.messages.planted import LyingDisk
+from simulation.history import simulate
+from simulation.ledger import Ledger
+from simulation.redelivery import FOR_EVER, Dead, Handed, Redelivery, RedeliveryLedger, check_redelivery
+from simulation.verdict import Verdict
+from tests.simulation.faulty import faulty_broker, finds, planted
+from tests.simulation.planted import LyingDisk
 
 SEEDS = range(1, 16)
 BITE = range(1, 8)
 
 
 @cache
-def history(seed: int) -> RedeliveryVerdict:
+def history(seed: int) -> Verdict:
     """Return the verdict on a seed's own history."""
-    return simulate_redelivery(seed)
+    return simulate(Redelivery, seed)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -34,35 +36,32 @@ def test_every_promise_of_redelivery_holds(seed: int) -> None:
 @pytest.mark.parametrize("seed", [30002, 30071, 30105])
 def test_a_history_of_redelivery_that_once_broke_a_promise_holds(seed: int) -> None:
     """The first two were judged too early; in the third, entries behind the end of a queue file were read for others."""
-    verdict = simulate_redelivery(seed, steps=6)
+    verdict = simulate(Redelivery, seed, steps=6)
     assert verdict.problems == [], verdict.summary()
 
 
 @pytest.mark.parametrize("flush", ["sync", "async"])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_consumers_and_brokers_that_are_killed_lose_nothing(seed: int, flush: str) -> None:
-    verdict = simulate_redelivery(seed, flush=flush, kinds=("consumer", "kill", "torn"), steps=10)
+    verdict = simulate(Redelivery, seed, flush=flush, kinds=("consumer", "kill", "torn"), steps=10)
     assert verdict.problems == [], verdict.summary()
     assert any("is killed" in line for line in verdict.lines)
 
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_with_sync_flush_no_loss_of_power_takes_a_message_that_was_given_back(seed: int) -> None:
-    verdict = simulate_redelivery(seed, flush="sync", kinds=("power",), steps=10)
+    verdict = simulate(Redelivery, seed, flush="sync", kinds=("power",), steps=10)
     assert verdict.problems == [], verdict.summary()
     assert sum("loses power" in line for line in verdict.lines) > 3
 
 
 def test_histories_of_redelivery_are_worth_judging() -> None:
     verdicts = [history(seed) for seed in range(1, 6)]
-    assert sum(verdict.failed for verdict in verdicts) > 300
-    assert sum(verdict.dead for verdict in verdicts) > 50
+    assert sum(verdict["failed"] for verdict in verdicts) > 300
+    assert sum(verdict["dead"] for verdict in verdicts) > 50
 
 
 # ---------------------------------------------------------------- planted faults
-
-
-found = partial(some_seed_finds, simulate_redelivery, BITE)
 
 
 @faulty_broker
@@ -127,25 +126,52 @@ def silent(broker: Any) -> None:
     redelivery._given = without_reason  # type: ignore[method-assign]
 
 
-def test_a_message_that_was_taken_back_and_not_stored_is_found() -> None:
-    assert found("lost", flush="async", kinds=(), make_broker=forgetful)
+PLANTED = [
+    planted("lost", make_broker=forgetful),
+    planted("lost", make_broker=burying),
+    planted("lost", flush="sync", kinds=("power",), wrap_disk=LyingDisk),
+    planted("early", make_broker=hasty),
+    planted("dead", make_broker=impatient),
+    planted("shown", make_broker=silent),
+]
 
 
-def test_a_dead_letter_that_is_dropped_is_found() -> None:
-    assert found("lost", flush="async", kinds=(), make_broker=burying)
+@pytest.mark.parametrize(("checker", "options"), PLANTED)
+def test_a_planted_fault_of_redelivery_is_found(checker: str, options: dict[str, Any]) -> None:
+    assert finds(Redelivery, BITE, checker, **{"flush": "async", "kinds": (), **options})
 
 
-def test_copies_that_a_disk_only_says_to_have_synced_are_found() -> None:
-    assert found("lost", flush="sync", kinds=("power",), wrap_disk=LyingDisk)
+# ---------------------------------------------------------------- checkers
 
 
-def test_a_redelivery_before_its_time_is_found() -> None:
-    assert found("early", flush="async", kinds=(), make_broker=hasty)
+def handed(times: int, store_ms: int, *, good: bool = False, level: int = 0) -> Handed:
+    return Handed(store_ms, b"m", "broker-a", f"copy {times}", times > 0, times, store_ms, good, level, "why")
 
 
-def test_a_message_that_is_given_up_too_early_is_found() -> None:
-    assert found("dead", flush="async", kinds=(), make_broker=impatient)
+def ledger(*calls: Handed, fate: int, dead: Dead | None = None) -> RedeliveryLedger:
+    facts = RedeliveryLedger(Ledger("sync"), "orders", 2, (1000, 2000, 3000))
+    facts.fates[b"m"], facts.acked[b"m"], facts.handed = fate, (0, "broker-a"), list(calls)
+    facts.dead = [dead] if dead else []
+    return facts
 
 
-def test_a_reason_that_is_forgotten_is_found() -> None:
-    assert found("shown", flush="async", kinds=(), make_broker=silent)
+def checkers(facts: RedeliveryLedger) -> list[str]:
+    return [name for name, problems in check_redelivery(facts).items() if problems]
+
+
+def test_a_message_that_works_at_last_or_is_dead_after_its_tries_is_well() -> None:
+    assert checkers(ledger(handed(0, 0), handed(1, 3000, good=True), fate=1)) == []
+    assert checkers(ledger(handed(0, 0), handed(1, 3000), fate=FOR_EVER, dead=Dead(b"m", 2, "orders", "why"))) == []
+
+
+def test_a_message_that_is_nowhere_is_lost() -> None:
+    assert checkers(ledger(handed(0, 0), fate=1)) == ["lost"]
+
+
+def test_a_copy_that_comes_before_its_level_is_early() -> None:
+    assert checkers(ledger(handed(0, 0), handed(1, 2999, good=True), fate=1)) == ["early"]
+
+
+def test_a_dead_letter_that_would_have_worked_and_shows_another_origin_is_found() -> None:
+    facts = ledger(handed(0, 0), fate=1, dead=Dead(b"m", 1, "payments", "why"))
+    assert checkers(facts) == ["dead", "shown"]
