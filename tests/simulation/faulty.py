@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import wraps
+from functools import cache, wraps
 from typing import Any
 
 import pytest
 
 from halfmoon.broker.broker import Broker
 from simulation.history import Workload, simulate
+from simulation.verdict import Verdict
 
 
 def faulty_broker(plant: Callable[[Any], None]) -> Callable[..., Any]:
@@ -29,6 +30,12 @@ def planted(checker: str, **options: Any) -> Any:
     faults = [value for name, value in options.items() if name in ("make_broker", "wrap_disk", "make_core", "coordinate")]
     names = [getattr(fault, "__name__", "tampered") for fault in faults] + list(options.get("patch", ()))
     return pytest.param(checker, options, id="-".join((checker, *names)))
+
+
+@cache
+def verdict_on(workload: type[Workload], seed: int) -> Verdict:
+    """Return the verdict on a seed's own history; each is run once."""
+    return simulate(workload, seed)
 
 
 def finds(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,51 +13,42 @@ from halfmoon.broker.delay.delivery import Due
 from simulation.delays import DelayLedger, Delays, Delivered, Wish, check_delays
 from simulation.history import simulate
 from simulation.ledger import Ledger
-from simulation.verdict import Verdict
-from tests.simulation.faulty import finds, planted
+from tests.simulation.faulty import finds, planted, verdict_on
 
 SEEDS = range(1, 9)
 BITE = range(1, 5)
 
 
-@cache
-def history(seed: int) -> Verdict:
-    """Return the verdict on a seed's own history."""
-    return simulate(Delays, seed)
+history = partial(verdict_on, Delays)
 
 
 @pytest.mark.mission("001-32")
 @pytest.mark.mission("001-40")
 @pytest.mark.parametrize("seed", SEEDS)
 def test_nothing_is_early_and_nothing_is_lost_whatever_happens(seed: int) -> None:
-    verdict = history(seed)
-    assert verdict.problems == [], verdict.summary()
+    assert history(seed).problems == []
 
 
 @pytest.mark.parametrize("seed", range(31, 34))
 @pytest.mark.parametrize("kinds", [("torn",), ("kill",)], ids="-".join)
 def test_a_process_that_dies_repeats_nothing(seed: int, kinds: tuple[str, ...]) -> None:
-    verdict = simulate(Delays, seed, kinds=kinds, steps=12)
-    assert verdict.problems == [], verdict.summary()
+    assert simulate(Delays, seed, kinds=kinds, steps=12).problems == []
 
 
 @pytest.mark.parametrize("seed", [110, 154])
 def test_several_deliveries_that_wait_for_new_queues_repeat_nothing_after_a_kill(seed: int) -> None:
-    verdict = simulate(Delays, seed, kinds=("torn", "slow_disk"))
-    assert verdict.problems == [], verdict.summary()
+    assert simulate(Delays, seed, kinds=("torn", "slow_disk")).problems == []
 
 
 @pytest.mark.parametrize("seed", range(41, 45))
 def test_a_loss_of_power_loses_nothing(seed: int) -> None:
-    verdict = simulate(Delays, seed, kinds=("power",), flush="sync")
-    assert verdict.problems == [], verdict.summary()
+    assert simulate(Delays, seed, kinds=("power",), flush="sync").problems == []
 
 
 @pytest.mark.parametrize("seed", range(51, 54))
 @pytest.mark.parametrize("kinds", [("ahead", "kill"), ("ahead", "torn", "slow_disk")], ids="-".join)
 def test_a_clock_that_was_ahead_loses_nothing_and_delays_nothing(seed: int, kinds: tuple[str, ...]) -> None:
-    verdict = simulate(Delays, seed, kinds=kinds, steps=12)
-    assert verdict.problems == [], verdict.summary()
+    assert simulate(Delays, seed, kinds=kinds, steps=12).problems == []
 
 
 def test_histories_of_delays_are_worth_judging() -> None:

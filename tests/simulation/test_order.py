@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -22,8 +22,7 @@ from halfmoon.wire.command import Command
 from halfmoon.wire.headers.offset import OffsetReply
 from simulation.history import simulate
 from simulation.order import Call, Order, OrderLedger, check_order
-from simulation.verdict import Verdict
-from tests.simulation.faulty import finds, planted
+from tests.simulation.faulty import finds, planted, verdict_on
 from tests.simulation.planted import PULL, QUERY_OFFSET, forgetful, tampered
 
 SEEDS = range(1, 11)
@@ -31,31 +30,25 @@ KEPT = (61130,)  # a consumer is cut off behind a pull that came some time after
 BITE = range(1, 7)
 
 
-@cache
-def history(seed: int) -> Verdict:
-    """Return the verdict on a seed's own history."""
-    return simulate(Order, seed)
+history = partial(verdict_on, Order)
 
 
 @pytest.mark.mission("004-15")
 @pytest.mark.parametrize("seed", [*SEEDS, *KEPT])
 def test_order_is_kept_whatever_happens(seed: int) -> None:
-    verdict = history(seed)
-    assert verdict.problems == [], verdict.summary()
+    assert history(seed).problems == []
 
 
 @pytest.mark.mission("004-15")
 @pytest.mark.parametrize("seed", range(21, 25))
 def test_order_is_kept_though_consumers_are_cut_off_and_come_back(seed: int) -> None:
-    verdict = simulate(Order, seed, kinds=("join", "cut", "leave"))
-    assert verdict.problems == [], verdict.summary()
+    assert simulate(Order, seed, kinds=("join", "cut", "leave")).problems == []
 
 
 @pytest.mark.mission("004-15")
 @pytest.mark.parametrize("seed", range(11, 17))
 def test_order_is_kept_and_calls_never_overlap_while_consumers_join_leave_and_crash(seed: int) -> None:
-    verdict = simulate(Order, seed, kinds=("join", "leave", "crash"))
-    assert verdict.problems == [], verdict.summary()
+    assert simulate(Order, seed, kinds=("join", "leave", "crash")).problems == []
 
 
 def test_clean_hand_overs_repeat_nothing() -> None:
@@ -88,8 +81,7 @@ class Unhurried(Broker):
 
 @pytest.mark.parametrize("seed", range(31, 34))
 def test_a_restarted_name_server_knows_all_brokers_within_a_second_and_no_key_changes_its_queue(seed: int) -> None:
-    verdict = simulate(Order, seed, kinds=RESTARTS, brokers=2)
-    assert verdict.problems == [], verdict.summary()
+    assert simulate(Order, seed, kinds=RESTARTS, brokers=2).problems == []
 
 
 @pytest.mark.parametrize("seed", range(31, 33))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from functools import cache
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,9 +15,8 @@ from halfmoon.effects import Op
 from halfmoon.model import MessageQueue, StoredMessage
 from simulation.history import History, simulate
 from simulation.polls import GROUP, TOPIC, PollLedger, Polls, Tenure, check_polls
-from simulation.verdict import Verdict
 from tests.client.queue_of import Taking
-from tests.simulation.faulty import finds, planted
+from tests.simulation.faulty import finds, planted, verdict_on
 
 SEEDS = range(1, 13)
 KEPT = (
@@ -28,34 +27,27 @@ KEPT = (
 BITE = range(1, 9)
 
 
-@cache
-def history(seed: int) -> Verdict:
-    """Return the verdict on a seed's own history."""
-    return simulate(Polls, seed)
+history = partial(verdict_on, Polls)
 
 
 @pytest.mark.parametrize("seed", [*SEEDS, *KEPT])
 def test_what_an_application_has_not_confirmed_is_given_again_and_nothing_else_whatever_happens(seed: int) -> None:
-    verdict = history(seed)
-    assert verdict.problems == [], verdict.summary()
+    assert history(seed).problems == []
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_so_it_is_where_polls_take_what_is_there(seed: int) -> None:
-    verdict = simulate(Polls, seed, make_core=Taking)
-    assert verdict.problems == [], verdict.summary()
+    assert simulate(Polls, seed, make_core=Taking).problems == []
 
 
 @pytest.mark.parametrize("seed", range(21, 25))
 def test_members_that_come_go_and_seek_lose_nothing_and_keep_what_was_confirmed(seed: int) -> None:
-    verdict = simulate(Polls, seed, kinds=("join", "leave", "seek"), steps=15)
-    assert verdict.problems == [], verdict.summary()
+    assert simulate(Polls, seed, kinds=("join", "leave", "seek"), steps=15).problems == []
 
 
 @pytest.mark.parametrize("seed", [31, 32])
 def test_a_group_that_begins_at_the_end_loses_nothing_of_what_comes_from_then_on(seed: int) -> None:
-    verdict = simulate(Polls, seed, kinds=("join", "leave", "crash", "interrupt"), from_end=True, steps=6)
-    assert verdict.problems == [], verdict.summary()
+    assert simulate(Polls, seed, kinds=("join", "leave", "crash", "interrupt"), from_end=True, steps=6).problems == []
 
 
 def test_a_member_may_have_been_told_any_progress_that_was_stored_lately_however_shortly_and_none_from_before() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -13,31 +13,25 @@ from halfmoon.broker.request import Reply, Request
 from simulation.history import simulate
 from simulation.ledger import Ledger
 from simulation.redelivery import FOR_EVER, Dead, Handed, Redelivery, RedeliveryLedger, check_redelivery
-from simulation.verdict import Verdict
-from tests.simulation.faulty import faulty_broker, finds, planted
+from tests.simulation.faulty import faulty_broker, finds, planted, verdict_on
 from tests.simulation.planted import LyingDisk
 
 SEEDS = range(1, 16)
 BITE = range(1, 8)
 
 
-@cache
-def history(seed: int) -> Verdict:
-    """Return the verdict on a seed's own history."""
-    return simulate(Redelivery, seed)
+history = partial(verdict_on, Redelivery)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_promise_of_redelivery_holds(seed: int) -> None:
-    verdict = history(seed)
-    assert verdict.problems == [], verdict.summary()
+    assert history(seed).problems == []
 
 
 @pytest.mark.parametrize("seed", [30002, 30071, 30105])
 def test_a_history_of_redelivery_that_once_broke_a_promise_holds(seed: int) -> None:
     """The first two were judged too early; in the third, entries behind the end of a queue file were read for others."""
-    verdict = simulate(Redelivery, seed, steps=6)
-    assert verdict.problems == [], verdict.summary()
+    assert simulate(Redelivery, seed, steps=6).problems == []
 
 
 @pytest.mark.parametrize("flush", ["sync", "async"])

@@ -21,22 +21,19 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.mission("004-15")
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_promise_holds(seed: int) -> None:
-    verdict = simulate(Messages, seed)
-    assert verdict.problems == [], verdict.summary()
+    assert simulate(Messages, seed).problems == []
 
 
 @pytest.mark.parametrize("flush", ["sync", "async"])
 @pytest.mark.parametrize("seed", range(1, 8))
 def test_every_promise_holds_on_disks_that_become_full(seed: int, flush: str) -> None:
-    verdict = simulate(Messages, seed, flush=flush, kinds=("full_disk", "kill"))
-    assert verdict.problems == [], verdict.summary()
+    assert simulate(Messages, seed, flush=flush, kinds=("full_disk", "kill")).problems == []
 
 
 @pytest.mark.parametrize("flush", ["sync", "async"])
 @pytest.mark.parametrize("seed", range(1, 5))
 def test_every_promise_holds_without_descriptors(seed: int, flush: str) -> None:
-    verdict = simulate(Messages, seed, flush=flush, kinds=("descriptors", "kill", "power"))
-    assert verdict.problems == [], verdict.summary()
+    assert simulate(Messages, seed, flush=flush, kinds=("descriptors", "kill", "power")).problems == []
 
 
 @pytest.mark.parametrize(("seed", "flush", "kinds"), KEPT)

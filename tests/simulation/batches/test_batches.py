@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache, partial
+from functools import partial
 
 import pytest
 
@@ -10,22 +10,18 @@ from halfmoon.testing.cluster import Cluster
 from simulation.batches.batches import Batches
 from simulation.batches.queries import SENDS
 from simulation.history import simulate
-from simulation.verdict import Verdict
+from tests.simulation.faulty import verdict_on
 
 SEEDS = range(1, 31)
 MORE_SEEDS = range(31, 48)
 
 
-@cache
-def history(seed: int) -> Verdict:
-    """Return the verdict on a seed's own history."""
-    return simulate(Batches, seed)
+history = partial(verdict_on, Batches)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_input_appears_once_in_whole_batches_and_in_order(seed: int) -> None:
-    verdict = history(seed)
-    assert verdict.problems == [], verdict.summary()
+    assert history(seed).problems == []
 
 
 @pytest.mark.slow
@@ -53,8 +49,7 @@ def test_each_queue_shows_a_batch_whole_or_not_at_all_also_when_brokers_are_kill
 
 @pytest.mark.parametrize("seed", range(1, 9))
 def test_brokers_that_join_and_leave_stop_no_query_and_repeat_nothing(seed: int) -> None:
-    verdict = simulate(Batches, seed, kinds=("join", "leave", "driver"))
-    assert verdict.problems == [], verdict.summary()
+    assert simulate(Batches, seed, kinds=("join", "leave", "driver")).problems == []
 
 
 @pytest.mark.slow
@@ -95,5 +90,4 @@ def test_histories_of_batches_are_worth_judging() -> None:
 
 
 def test_a_connection_that_dies_before_it_is_handed_over_is_made_anew() -> None:
-    verdict = simulate(Batches, 1087)
-    assert verdict.problems == [], verdict.summary()
+    assert simulate(Batches, 1087).problems == []

@@ -4,7 +4,7 @@ behind them when it ran all the time; and the checkers bite.
 
 from __future__ import annotations
 
-from functools import cache
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,8 +16,7 @@ from halfmoon.wire.headers.offset import OffsetReply, QueryConsumerOffset, Updat
 from halfmoon.wire.headers.topic import DeleteTopicInBroker
 from simulation.history import simulate
 from simulation.topics.deleted import FOREIGN, MEMBERS, Deleted
-from simulation.verdict import Verdict
-from tests.simulation.faulty import faulty_broker
+from tests.simulation.faulty import faulty_broker, verdict_on
 
 TOPIC = "orders"
 MADE = topic_request(TOPIC, queues=4)
@@ -70,16 +69,12 @@ def test_a_broker_that_answers_a_deletion_before_it_is_saved_is_found(monkeypatc
 SEEDS, BITE = range(1, 13), range(1, 4)
 
 
-@cache
-def history(seed: int) -> Verdict:
-    """Return the verdict on a seed's own history."""
-    return simulate(Deleted, seed)
+history = partial(verdict_on, Deleted)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_who_runs_while_its_topic_is_deleted_and_made_anew_is_given_every_new_message(seed: int) -> None:
-    verdict = history(seed)
-    assert verdict.problems == [], verdict.summary()
+    assert history(seed).problems == []
 
 
 def test_histories_of_deleted_topics_have_every_kind_of_member() -> None:
@@ -90,8 +85,7 @@ def test_histories_of_deleted_topics_have_every_kind_of_member() -> None:
 @pytest.mark.parametrize("seed", range(21, 25))
 def test_what_an_operator_has_removed_meanwhile_is_nothing_in_use_also_when_the_broker_is_killed(seed: int) -> None:
     members = ("push", "poll") if seed % 2 else ("orderly", "broadcast")
-    verdict = simulate(Deleted, seed, kinds=("clean", "kill"), members=members)
-    assert verdict.problems == [], verdict.summary()
+    assert simulate(Deleted, seed, kinds=("clean", "kill"), members=members).problems == []
 
 
 def test_a_broker_that_takes_topics_in_use_for_unused_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -119,15 +119,14 @@ BY_HAND = [
 ]
 """Faults in what operators ask for, and in expiry."""
 
+AT_ONCE = {"transaction_timeout_ms": 300, "transaction_check_interval_ms": 1000, "transaction_checks_per_second": 500}
 UNKNOWING: dict[str, Any] = {
-    "kinds": ("unknowing",), "steps": 1, "fates": {"lost": 1}, "strangers": 24, "operators": 0,
-    "broker": {
-        "transaction_check_max": 2, "transaction_check_interval_ms": 1000, "transaction_timeout_ms": 300,
-        "transaction_checks_per_second": 500,
-    },
+    "kinds": ("unknowing",), "steps": 2, "fates": {"lost": 1}, "strangers": 6, "operators": 0,
+    "broker": {**AT_ONCE, "transaction_check_max": 5},
 }  # fmt: skip
 """Groups of which only one or two members know the transactions, and those are away for longer than all checks take."""
-MIXED = [planted("expired", **UNKNOWING, make_broker=counting), planted("late", **UNKNOWING, make_broker=content)]
+CROWD: dict[str, Any] = {**UNKNOWING, "steps": 1, "strangers": 24, "broker": {**AT_ONCE, "transaction_check_max": 2}}
+MIXED = [planted("expired", **UNKNOWING, make_broker=counting), planted("late", **CROWD, make_broker=content)]
 
 
 @pytest.mark.parametrize(("checker", "options"), PLANTED + LATE + BY_HAND + MIXED)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ from simulation.history import simulate
 from simulation.transactions.producers import FATES, LONG, REPEATED
 from simulation.transactions.transactions import Transactions
 from simulation.verdict import Verdict
+from tests.simulation.faulty import verdict_on
 from tests.simulation.transactions.test_planted import UNKNOWING
 
 SEEDS = (*range(1, 11), 20094)  # the last: producers are killed behind a cut, which their broker cannot know
@@ -19,16 +20,12 @@ FILE = Path(__file__).parent / "seeds.txt"
 KEPT = [line.split() for line in FILE.read_text().splitlines() if line.strip() and line[0] != "#"]
 
 
-@cache
-def history(seed: int) -> Verdict:
-    """Return the verdict on a seed's own history."""
-    return simulate(Transactions, seed)
+history = partial(verdict_on, Transactions)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_promise_of_transactions_holds(seed: int) -> None:
-    verdict = history(seed)
-    assert verdict.problems == [], verdict.summary()
+    assert history(seed).problems == []
 
 
 @pytest.mark.parametrize(("seed", "flush", "kinds"), KEPT)
@@ -57,7 +54,7 @@ def test_members_to_which_no_check_is_their_own_cost_no_promise() -> None:
 @pytest.mark.parametrize("seed", range(1, 5))
 def test_in_a_mixed_group_nothing_expires_while_those_that_know_are_away_and_they_are_found_at_once(seed: int) -> None:
     kinds = ("unknowing", "kill") if seed % 2 else ("unknowing",)
-    verdict = simulate(Transactions, seed, **{**UNKNOWING, "kinds": kinds, "steps": 3}, flush="async")
+    verdict = simulate(Transactions, seed, **{**UNKNOWING, "kinds": kinds}, flush="async")
     assert verdict.problems == [], verdict.summary()
     assert verdict["expired"] == 0
     assert verdict["answered by strangers"] > 100
@@ -93,8 +90,7 @@ def test_after_losses_of_power_the_index_is_what_the_log_says(flush: str) -> Non
 
 @pytest.mark.mission("004-39")
 def test_states_that_stand_on_lost_records_are_made_anew_from_the_redo_log() -> None:
-    verdict = simulate(Transactions, 5, flush="async", kinds=("power",), steps=10)
-    assert verdict.problems == [], verdict.summary()
+    assert simulate(Transactions, 5, flush="async", kinds=("power",), steps=10).problems == []
 
 
 @pytest.mark.mission("004-41")
