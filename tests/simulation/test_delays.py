@@ -99,7 +99,7 @@ class Unsaved(Broker):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self.delays._progress._write = lambda progress: None  # type: ignore[method-assign]
+        self.delays.progress._write = lambda progress: None  # type: ignore[method-assign]
 
 
 class Trusting(Broker):

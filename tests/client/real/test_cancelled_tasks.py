@@ -19,7 +19,7 @@ from halfmoon import (
     Message,
     MessageModel,
 )
-from halfmoon.runtime.drivers import background
+from halfmoon.runtime.drivers.asyncio_driver import AsyncioDriver
 from tests.topics import new_topic
 from tests.waiting import soon
 
@@ -34,7 +34,7 @@ def broker_settings() -> dict[str, Any]:
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch):
-    monkeypatch.setattr(background, "RESUME_S", 0.02)
+    monkeypatch.setattr(AsyncioDriver, "resume_s", 0.02)
 
 
 class Flow:

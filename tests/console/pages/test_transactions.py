@@ -132,11 +132,11 @@ async def test_links_of_the_live_list_lead_to_its_page(site: Site, topic: str, m
 async def test_batches_are_paged_and_one_is_shown_with_its_attempts(site: Site, monkeypatch):
     ids = [BatchId(transactional_id=f"<i>{n:03}", attempts=[BatchAttempt(7, "one", age_ms=5000, count=3)]) for n in range(150)]
 
-    async def batches(_self: object, name: str | None, *, failing: list[str]) -> list[BatchesAt]:
+    async def batches(name: str | None, *, failing: list[str]) -> list[BatchesAt]:
         mine = [each for each in ids if name in (None, each.transactional_id)]
         return [BatchesAt(broker="broker-a", ids=mine), BatchesAt(broker="old", supported=False)]
 
-    monkeypatch.setattr(type(site.admin), "batches", batches)
+    site.answers(batches=batches)
     first = await site.json("/batches")
     second = await site.json("/batches", after=first["next"])
     assert [each["transactional_id"] for part in (first, second) for each in part["batches"]] == [

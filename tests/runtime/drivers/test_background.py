@@ -20,7 +20,8 @@ from tests.waiting import soon
 @pytest.fixture
 async def driver(request):
     """A driver whose operations go on at once, or after as many seconds as the test says."""
-    found = AsyncioDriver(Connections(), Clock(), threads=2, resume_s=getattr(request, "param", 0.001))
+    found = AsyncioDriver(Connections(), Clock(), threads=2)
+    found.resume_s = getattr(request, "param", 0.001)
     yield found
     await found.close()
     await found.connections.close()
@@ -204,7 +205,8 @@ def test_operations_end_with_their_loop_for_good(caplog):
             ended.append(number)
 
     async def main():
-        driver = AsyncioDriver(Connections(), Clock(), resume_s=0.001)
+        driver = AsyncioDriver(Connections(), Clock())
+        driver.resume_s = 0.001
         await driver.run(spawn(endless(1)))
         await asyncio.sleep(0)
 
@@ -225,7 +227,8 @@ def test_a_program_that_cancels_all_tasks_and_stops_ends_in_silence(caplog, caps
             ended.append(1)
 
     async def main():
-        driver = AsyncioDriver(Connections(), Clock(), resume_s=0.001)
+        driver = AsyncioDriver(Connections(), Clock())
+        driver.resume_s = 0.001
         for _ in range(3):
             driver.spawn(endless())
         await asyncio.sleep(0)

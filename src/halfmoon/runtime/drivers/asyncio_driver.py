@@ -48,10 +48,12 @@ class AsyncioDriver:
     task that is cancelled from outside goes on after ``resume_s``.
     """
 
-    def __init__(self, connections: Connections, clock: Time, *, threads: int = THREADS, resume_s: float = RESUME_S) -> None:
+    resume_s = RESUME_S
+
+    def __init__(self, connections: Connections, clock: Time, *, threads: int = THREADS) -> None:
         self.connections = connections
         self.clock = clock
-        self._threads, self._resume_s = threads, resume_s
+        self._threads = threads
         self._pool: ThreadPoolExecutor | None = None
         self._handles: set[Handle] = set()
 
@@ -99,7 +101,7 @@ class AsyncioDriver:
 
     def spawn(self, operation: Op[Any], name: str = "", begun: Any = None) -> Handle:
         """Start an operation that goes on by itself, or go on with one (see `run`); its error is logged."""
-        handle = Handle(partial(self.run, background=True), operation, name, begun, self._ended, self._resume_s)
+        handle = Handle(partial(self.run, background=True), operation, name, begun, self._ended, self.resume_s)
         self._handles.add(handle)  # the loop itself keeps only weak references to tasks
         return handle
 
@@ -121,7 +123,7 @@ class AsyncioDriver:
             self._handles.discard(handle)
         elif sum(one.waits for one in self._handles) == 1:  # of all that are cancelled together, the first
             log.warning(
-                "a background task was cancelled from outside, it and others go on in %s s: name=%s", self._resume_s, handle.name
+                "a background task was cancelled from outside, it and others go on in %s s: name=%s", self.resume_s, handle.name
             )
 
     async def _tell(self, effect: Tell) -> None:
