@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from halfmoon.broker.names import HALF_TOPIC
+from halfmoon.columns.reading import Reader
 from halfmoon.hot import NATIVE
 from halfmoon.ports import DiskUsage
 from halfmoon.wire.codes import TRANSACTION_PREPARED
+from halfmoon.wire.headers.topic import UpdateAndCreateTopic
 from halfmoon.wire.properties import encode
 from halfmoon.wire.record import BatchItem, encode_batch
 from tests.broker.half import TOPIC, half_properties, stored
@@ -109,3 +111,18 @@ def test_a_mistake_while_the_sends_of_a_turn_are_stored_answers_all_of_them(make
 
     answers = [talk.answer(opaque, peer=peer) for opaque, peer in zip(asked, (1, 2))]
     assert [(answer.code, "ZeroDivisionError" in answer.remark) for answer in answers] == [(1, True)] * 2
+
+
+@pytest.mark.parametrize("kind", [plain, half, batch])
+def test_an_open_queue_that_its_topic_loses_takes_nothing_more(make_talk, monkeypatch, kind):
+    talk = make_talk()
+    monkeypatch.setattr(talk.broker.gate, "reader", Reader(b"", 0))  # every send passes the gate
+    monkeypatch.setattr("halfmoon.broker.send.gate.OPEN_MAX", 1)
+    talk.broker.topics.ensure("Shrinking", 4, talk.now)
+    assert [talk.ask(*kind("Shrinking", b"x", queue_id)).code for queue_id in (3, 0, 3, 0, 3)] == [0] * 5
+
+    talk.ask(UpdateAndCreateTopic(
+        topic="Shrinking", default_topic="TBW102", read_queue_nums=2, write_queue_nums=2, perm=6, topic_filter_type="SINGLE_TAG",
+        order=False,
+    ))  # fmt: skip
+    assert [talk.ask(*kind("Shrinking", b"x", queue_id)).code for queue_id in (3, 0)] == [1, 0]

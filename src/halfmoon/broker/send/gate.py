@@ -40,6 +40,9 @@ LONG_NAMES = request_type(SendMessage).code
 SEND = request_type(SendMessageV2).code
 """Request code of the send whose header has long field names (10)."""
 
+OPEN_MAX = 65_536
+"""Open queues that are remembered; beyond them all are forgotten, and open again with their next send."""
+
 log = logging.getLogger("halfmoon.broker")
 
 
@@ -83,6 +86,8 @@ class Gate(Service):
         """Sends that passed in this turn, by topic, queue and producer group."""
         self._open: dict[tuple[str, int], TopicConfig] = {}
         """The topic of each open queue."""
+        self._open_halves: dict[tuple[str, int], bytes] = {}
+        """The pairs that half messages get which belong there."""
         self._epoch = -1
         self._open_steps: tuple[Step, ...] = (
             self._time, self._repeated, self._retry, self._transaction, self._delay, self._records,
@@ -111,6 +116,7 @@ class Gate(Service):
         """Close all queues, as topics changed."""
         self._epoch = self._topics.epoch
         self._open.clear()
+        self._open_halves.clear()
         self.reader.close()
 
     def turn(self, now: int) -> None:
@@ -313,12 +319,18 @@ class Gate(Service):
         if self._settings.reject_transactions:
             raise self._sends.no_transactions()
         self._sends.check_size(len(request.command.body))
-        if all(self._queue_ready(request, *place) for place in ((header.topic, queue_id), (HALF_TOPIC, 0), (OP_TOPIC, 0))):
-            suffix = self._half_messages.suffix(header.topic, queue_id)
-            draft, sending.wait, group = self._half_messages.draft(request, header, suffix)
-            sending.drafts = [draft]
-            self.reader.open_halves(header.topic, queue_id, suffix)
-            self._join(sending, group)
+        place = header.topic, queue_id
+        suffix = self._open_halves.get(place)
+        if suffix is None:
+            if not all(self._queue_ready(request, *needed) for needed in (place, (HALF_TOPIC, 0), (OP_TOPIC, 0))):
+                return True
+            suffix = self._half_messages.suffix(*place)
+        draft, sending.wait, group = self._half_messages.draft(request, header, suffix)
+        sending.drafts = [draft]
+        self.reader.open_halves(*place, suffix)  # it may have closed some, too
+        self._opened(place, sending.config)
+        self._open_halves[place] = suffix
+        self._join(sending, group)
         return True
 
     def _delay(self, sending: Sending) -> bool:
@@ -359,8 +371,15 @@ class Gate(Service):
         # The reader neither sets the flag of many tags nor looks at how often a message was retried.
         if sending.config.topic_filter_type != MULTI_TAG and not topic.startswith(RETRY_PREFIX):
             self.reader.open(topic, sending.queue_id)
-            self._open[topic, sending.queue_id] = sending.config
+            self._opened((topic, sending.queue_id), sending.config)
         self._join(sending, "")
+
+    def _opened(self, place: tuple[str, int], config: TopicConfig) -> None:
+        """Remember that a queue is open."""
+        if len(self._open) >= OPEN_MAX and place not in self._open:
+            self._open.clear()
+            self._open_halves.clear()
+        self._open[place] = config
 
     def _join(self, sending: Sending, group: str) -> None:
         drafts, senders = self._groups.setdefault((sending.header.topic, sending.queue_id, group), ([], []))
