@@ -24,7 +24,7 @@ VERSION = 1
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 """Names of ingests. They become names of files and of properties: letters, digits, dot, _ and -."""
 
-FILE_NAME = re.compile(r"(part|refused|merge_spans)-[0-9a-f]{16}-\d+\.parquet")
+FILE_NAME = re.compile(r"(part|refused|merged|merge_spans)-[0-9a-f]{16}-\d+\.parquet")
 """Names of the files that ingests and maintenance write; other files belong to other writers."""
 
 MANIFEST_BYTES_MAX = 64 << 20

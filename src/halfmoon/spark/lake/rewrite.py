@@ -55,7 +55,7 @@ def rewrite_one(
 ) -> str:
     """Write one file from others, in row groups of at most so many rows and bytes; return it as JSON."""
     folder = Path(root, *(f"{name}={value}" for name, value in rewrite.partition.items()))
-    path = folder / f"merge_spans-{secrets.token_hex(8)}-0.parquet"
+    path = folder / f"merged-{secrets.token_hex(8)}-0.parquet"
     schema = pq.read_schema(Path(root, rewrite.sources[0]))
     rows = 0
     with path.open("xb") as sink:
