@@ -134,13 +134,11 @@ class Gate(Service):
     def store_groups(self, groups: list[Group], now: int) -> None:
         """Store groups, half messages under their own topic, and reply to their senders."""
         if now < self._settings.start_accept_ms:  # what the reader took has not passed `_time`
-            for group in groups:
-                self._sends.replies.refuse(group[3], self._closed())
+            self._refuse_early(groups)
             return
+        if self._access is not None:
+            groups = self._permitted(groups)
         if half_messages := [group for group in groups if group[2]]:
-            if self._access is not None:
-                groups = self._permitted(groups)
-                half_messages = [group for group in groups if group[2]]
             count = sum([len(messages) for _, _, _, messages in half_messages])
             if count > self._half_messages.index.room:
                 groups = self._with_room(groups, half_messages, count)
@@ -259,6 +257,10 @@ class Gate(Service):
         """Raise BrokerError before the time from which the broker takes sends of any kind."""
         if now < self._settings.start_accept_ms:
             raise self._closed()
+
+    def _refuse_early(self, groups: list[Group]) -> None:
+        for group in groups:
+            self._sends.replies.refuse(group[3], self._closed())
 
     def _closed(self) -> BrokerError:
         return BrokerError(f"broker unable to service, until {self._settings.start_accept_ms}")
