@@ -91,8 +91,7 @@ def test_a_search_that_answers_something_else_is_found(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("seed", [5, 7])
 def test_a_row_that_is_believed_though_it_is_damaged_is_found_in_every_seed(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    monkeypatch.setattr("halfmoon.store.queues.inventory.crc32", lambda data: 7)
-    monkeypatch.setattr("halfmoon.store.two_slots.crc32", lambda data: 7)
+    monkeypatch.setattr("halfmoon.store.journal.crc32", lambda data, crc=0: 7)
     assert found(seed, "flip", "")
 
 
