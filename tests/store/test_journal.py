@@ -6,7 +6,6 @@ planted into the journal must find it.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from random import Random
@@ -56,7 +55,7 @@ class Wrong(AssertionError):
 
 
 class Run:
-    """One directory over many starts. ``states`` are those since the last start, of which the first ``durable`` may not come back."""
+    """One directory over many starts. ``states`` are those since the last one; none before the ``durable`` one may come back."""
 
     def __init__(self, seed: int, *, write_back: float = 0.2) -> None:
         self.random = Random(seed)
@@ -240,15 +239,20 @@ def _without_zeros(begin: Callable[..., None]) -> Callable[..., None]:
     return planted
 
 
-def _one_half(append: Callable[..., None]) -> Callable[..., None]:
-    """An append that leaves the second half alone."""
+def _with_an_end(apply: Callable[..., None]) -> Callable[..., None]:
+    """A start to which any rows are a whole snapshot."""
 
-    def planted(journal: Journal, rows: bytes) -> None:
-        half, journal._half = journal._half, 0
-        append(journal, rows)
-        journal._half = half
+    def planted(rows: Any, tables: Any) -> None:
+        apply(rows, tables)
+        if not isinstance(rows, tuple):  # those of a file
+            tables[Kind.END][b""] = b""
 
     return planted
+
+
+def _one_half(written: Callable[..., tuple[bytes, int]]) -> Callable[..., tuple[bytes, int]]:
+    """A write that leaves the second half alone."""
+    return lambda file, half, at, rows, crc: written(file, 0, at, rows, crc)
 
 
 def _careless(sync: Callable[..., None]) -> Callable[..., None]:
@@ -270,10 +274,10 @@ def _never_waits(sync: Callable[..., None]) -> Callable[..., None]:
 
 
 PLANTED: dict[str, tuple[str, Any]] = {
-    "a crc for each record alone": ("crc32", lambda data, crc=0: zlib.crc32(data)),
-    "a snapshot without its end is believed": ("any", lambda found: True),
+    "a crc for each record alone": ("crc32", lambda crc32: lambda data, crc=0: crc32(data)),
+    "a snapshot without its end is believed": ("_apply", _with_an_end),
     "what is behind the rows stays": ("begin", _without_zeros),
-    "one half alone is written": ("_append", _one_half),
+    "one half alone is written": ("_written", _one_half),
     "older files go too early": ("sync", _careless),
     "a sync waits for nothing": ("sync", _never_waits),
 }
@@ -282,10 +286,8 @@ PLANTED: dict[str, tuple[str, Any]] = {
 @pytest.mark.parametrize("fault", PLANTED)
 def test_a_planted_fault_is_found(monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
     name, planted = PLANTED[fault]
-    if hasattr(Journal, name):
-        monkeypatch.setattr(Journal, name, planted(getattr(Journal, name)))
-    else:
-        monkeypatch.setattr(module, name, planted, raising=False)
+    place: Any = Journal if hasattr(Journal, name) else module
+    monkeypatch.setattr(place, name, planted(getattr(place, name)))
     assert found_in(60) is not None
 
 
@@ -373,12 +375,12 @@ def test_a_full_disk_refuses_no_row_while_the_last_quarter_has_room_and_then_lea
         journal.write(row)
     journal.sync()
     disk.full = True
-    written = 0
-    with pytest.raises(OSError, match="no space left"):
-        while True:
+    for written in range(1000):
+        try:
             journal.write(Row(Kind.INDEX, b"%d" % written, bytes(80)))
-            written += 1
-    assert written >= 20
+        except OSError:
+            break
+    assert 20 <= written < 200
     assert len(dict(Journal(disk).rows(Kind.INDEX))) == written
     disk.full = False
     journal.write(Row(Kind.INDEX, b"more", b""))
@@ -419,11 +421,10 @@ def test_a_sync_during_which_the_next_generation_begins_covers_what_was_written_
         journal.write(Row(Kind.INDEX, b"before", b"1"))
         file = journal._file
         assert file is not None
-        before = journal._path
 
-        def sync(file: Any = file, journal: Journal = journal, before: str = before) -> None:
+        def sync(file: Any = file, journal: Journal = journal, before: Any = file) -> None:
             type(file).sync(file)
-            while journal._path == before:
+            while journal._file is before:
                 journal.write(Row(Kind.INDEX, b"later", bytes(150)))
 
         file.sync = sync  # type: ignore[method-assign]

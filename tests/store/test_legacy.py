@@ -1,8 +1,8 @@
 """Directories of the version before the journal: their rows are read, a broker goes on with them, and their files go.
 
-``previous_version`` holds two directories that this version made, with files of a few KB: 60 messages with keys in three queues of
-BenchmarkTest, messages for the delay levels 1, 2 and 5, five half messages of which one was committed, three seconds, the topic Gone
-made and deleted. One was stopped; the other was killed after one message more in each of two queues, when queue 2 was found damaged.
+``previous_version`` holds two directories that this version made, with files of a few KB: 60 messages with keys in three queues
+of BenchmarkTest, one for each of the delay levels 1, 2 and 5, five half messages of which one was committed, three seconds, and the
+topic Gone made and deleted. One was stopped; the other was killed after two messages more, when queue 2 was found damaged.
 """
 
 from __future__ import annotations

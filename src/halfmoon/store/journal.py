@@ -105,7 +105,6 @@ class Journal:
         self._rows = _Rows(dict)
         """Values, by kind and key."""
         self._file: File | None = None
-        self._path = ""
         self._half = self._at = self._crc = self._renew_at = 0
         """Bytes of a half, of them used, the crc up to there, and from where on the next generation takes over."""
         self._content = b""
@@ -136,7 +135,8 @@ class Journal:
             crc = known
         if not rows.pop(Kind.END, None):
             return False
-        self._path, self._half, self._crc, self._content = path, len(data) // 2, crc, b"".join(content)
+        self._file = self._disk.open(path)
+        self._half, self._crc, self._content = len(data) // 2, crc, b"".join(content)
         self._at, self._renew_at = len(self._content), self._half * 3 // 4
         self.damaged = any(data[at : at + self._half].rstrip(b"\0") != self._content.rstrip(b"\0") for at in (0, self._half))
         del self._older[path]
@@ -146,7 +146,7 @@ class Journal:
     @property
     def there(self) -> bool:
         """Whether a generation was found."""
-        return bool(self._path)
+        return self._file is not None
 
     def rows(self, kind: Kind) -> Iterator[tuple[bytes, bytes]]:
         """Yield keys and values of a kind."""
@@ -167,11 +167,10 @@ class Journal:
         """Go on in the file that is there. ``again``: the last process did not stop cleanly, and nobody knows what of it the device
         has: it is written again, and waited for. Raises OSError.
         """
-        if not self._path:
+        if self._file is None:
             if self._last_number:
                 log.warning("%s cannot be read: a start goes on as after another broker", JOURNAL)
             return
-        self._file = self._disk.open(self._path)
         again |= self.damaged
         if again:
             for half in (0, self._half):
@@ -202,16 +201,9 @@ class Journal:
 
     def _append(self, rows: bytes) -> None:
         assert self._file is not None
-        record, crc = _record(rows, self._crc)
-        self._file.write(self._at, record)
+        record, self._crc = _written(self._file, self._half, self._at, rows, self._crc)
+        self._at += len(record)
         self._written += 1
-        at, self._at, self._crc = self._at, self._at + len(record), crc
-        try:
-            self._file.write(self._half + at, record)
-        except OSError as exc:
-            if not passes(exc):
-                raise
-            log.warning("the second copy of a row cannot be written, and comes with the next generation: %s", exc)
 
     def _renew(self, needed_bytes: int) -> None:
         """Begin the next generation. Raises OSError: the one that is there goes on."""
@@ -224,23 +216,22 @@ class Journal:
             content.append(record)
         snapshot = b"".join(content)
         half = max(_HALF_BYTES_MIN, -(-2 * (len(snapshot) + needed_bytes) // _PAGE_BYTES) * _PAGE_BYTES)
-        file = self._disk.create(path, 2 * half)
-        before = self._file, self._path, self._half, self._at, self._crc
+        file, before = self._disk.create(path, 2 * half), self._file
         try:
             for start in (0, half):
                 file.write(start, snapshot.ljust(half, b"\0"))
-            self._file, self._path, self._half, self._at, self._crc = file, path, half, len(snapshot), crc
-            self._append(_packed(Kind.END, b"", b""))
+            end, crc = _written(file, half, len(snapshot), _packed(Kind.END, b"", b""), crc)
         except OSError:
-            self._file, self._path, self._half, self._at, self._crc = before
             file.close()
             self._disk.remove(path)
             raise
-        if before[0] is not None:
-            before[0].close()
-            self._older[before[1]] = None
-        self._last_number, self._renew_at, self._unnamed = number, half * 3 // 4, True
-        self._older.pop(path, None)
+        self._last_number, self._half, self._at, self._crc = number, half, len(snapshot) + len(end), crc
+        self._renew_at, self._unnamed = half * 3 // 4, True
+        # A sync in another thread looks at these in the opposite order.
+        self._file = file
+        if before is not None:
+            before.close()
+            self._older[before.path] = None
 
     # ------------------------------------------------------------ device
 
@@ -250,8 +241,8 @@ class Journal:
         """
         if self._failure is not None:
             raise self._failure
-        # In this order: a generation that begins meanwhile removes nothing, and is waited for by the next.
-        older, written, file, path, unnamed = list(self._older), self._written, self._file, self._path, self._unnamed
+        # In this order: where the next generation begins meanwhile, the one before is not among the older, or the next is synced.
+        older, written, file, unnamed = list(self._older), self._written, self._file, self._unnamed
         if file is None or self._synced >= written:
             return
         try:
@@ -263,7 +254,7 @@ class Journal:
                 self._failure = exc
             raise
         self._synced = max(self._synced, written)
-        if path == self._path:
+        if file is self._file:
             self._unnamed = False
         for name in older:
             with suppress(OSError):
@@ -274,6 +265,19 @@ class Journal:
         """Let go of the file."""
         if self._file is not None:
             self._file.close()
+
+
+def _written(file: File, half: int, at: int, rows: bytes, crc: int) -> tuple[bytes, int]:
+    """Write a record into both halves; return it, and the crc up to its end. Raises OSError: nothing was written."""
+    record, crc = _record(rows, crc)
+    file.write(at, record)
+    try:
+        file.write(half + at, record)
+    except OSError as exc:
+        if not passes(exc):
+            raise
+        log.warning("the second copy of a row cannot be written, and comes with the next generation: %s", exc)
+    return record, crc
 
 
 def _record(rows: bytes, crc: int) -> tuple[bytes, int]:
