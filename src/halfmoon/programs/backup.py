@@ -263,10 +263,10 @@ class _Copy:
         """Copy the journal: of a running store it may have gone on to its next file, and removed the one that was found."""
         journal = self._source / JOURNAL
         for _ in range(_TRIES):
-            names = os.listdir(journal) if journal.is_dir() else []
-            for name in names:
-                self._file(f"{JOURNAL}/{name}")
-            if not names or any(f"{JOURNAL}/{name}" in self.files for name in names):
+            paths = [f"{JOURNAL}/{name}" for name in os.listdir(journal)] if journal.is_dir() else []
+            for path in paths:
+                self._file(path)
+            if not paths or self.files.keys() & paths:
                 return
         raise StoreError(f"{journal} goes on to another file faster than one is copied")
 
@@ -416,9 +416,7 @@ class _Copy:
 
 def _order(path: str) -> tuple[int, str]:
     """Return a sort key: checkpoint and tables, behind the journal, come before the files that they describe."""
-    if path == CHECKPOINT:
-        return 0, path
-    return {INDEX: 3, CONSUME_QUEUE: 4, TRANSACTION: 2}.get(path.partition("/")[0], 1), path
+    return {CHECKPOINT: 0, TRANSACTION: 2, INDEX: 3, CONSUME_QUEUE: 4}.get(path.partition("/")[0], 1), path
 
 
 def _newest_index(paths: list[str]) -> str:

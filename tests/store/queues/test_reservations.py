@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from random import Random
 
-import pytest
-
 from halfmoon.store.legacy import read_journal
 from halfmoon.store.queues.consume_queue import ConsumeQueue
 from halfmoon.store.queues.reservations import STEP_MAX, STEP_MIN, Reservations
-from halfmoon.testing.disk import SimDisk, Stopped
+from halfmoon.testing.disk import SimDisk
 
 
 def loaded(disk: SimDisk) -> Reservations:
@@ -65,36 +63,3 @@ def test_a_deleted_topic_has_no_reservation():
         reserve.extend(queue_of(disk, number), 1)
     reserve.forget("t")
     assert loaded(disk).queues() == []
-
-
-def test_a_reservation_outlives_a_kill_in_the_middle_of_its_extension():
-    for seed in range(60):
-        disk = SimDisk(Random(seed), write_back=0)
-        reserve = loaded(disk)
-        queue = queue_of(disk)
-        granted = 0
-        for _ in range(seed % 4 + 1):
-            extension = reserve.extend(queue, queue.next_offset)
-            reserve.sync()
-            reserve.granted(extension)
-            granted = queue.next_offset = extension.reserved
-        disk.stop_after_writes = 0
-        with pytest.raises(Stopped):
-            reserve.extend(queue, queue.next_offset)
-        disk.crash(power=seed % 2 == 0)
-        assert loaded(disk).reserved("t", 0) >= granted
-
-
-def test_a_floor_that_is_raised_in_the_middle_of_a_kill_keeps_the_reservation():
-    for seed in range(20):
-        disk = SimDisk(Random(seed), write_back=0)
-        reserve = loaded(disk)
-        reserve.extend(queue_of(disk), 1)
-        reserve.sync()
-        disk.crash(power=True)
-        again = loaded(disk)
-        disk.stop_after_writes = 0
-        with pytest.raises(Stopped):
-            again.raise_all_floors()
-        disk.crash(power=True)
-        assert loaded(disk).reserved("t", 0) == 1 + STEP_MIN

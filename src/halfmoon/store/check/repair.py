@@ -132,7 +132,7 @@ def _sort_in(plan: Plan, problem: Problem) -> None:
         plan.transactions = plan.transactions or f"{place}: {reason}"
     elif place in TABLES and problem.what in ("table", "gap"):
         plan.tables[place] = problem.reason
-    elif place.startswith("config/") or place == JOURNAL:
+    elif place.startswith(("config/", JOURNAL)):
         plan.progress = plan.progress or f"{place}: {reason}"
     elif place.startswith(INDEX):
         plan.index = plan.index or f"{place}: {reason}"
