@@ -50,9 +50,12 @@ def test_a_run_of_another_broker_makes_it_void_but_its_times_count():
     assert (file.read(), file.ours) == (SOME, True)
 
 
-def test_a_checkpoint_file_that_is_lost_makes_the_row_void():
+def test_a_checkpoint_file_that_is_lost_or_zeroed_makes_the_row_void():
     disk = SimDisk(Random(1))
     opened(disk).write(SOME)
+    disk.overwrite("checkpoint", bytes(4096))
+    file = opened(disk)
+    assert (file.read(), file.ours) == (Checkpoint(), False)
     disk.remove("checkpoint")
     file = opened(disk)
     assert (file.read(), file.ours) == (Checkpoint(), False)

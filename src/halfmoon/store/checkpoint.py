@@ -3,9 +3,10 @@
 The offsets are a row of the journal. The first 24 bytes of the file ``checkpoint`` are RocketMQ's; behind them are our own notes.
 
 Layout of the original's part: physicMsgTimestamp i64 | logicsMsgTimestamp i64 | indexMsgTimestamp i64 (store times, ms).
-Copies of it at 1 and 2 KiB, written in turn and before it, tell a run of another broker, which moves only the 24 bytes and makes
-the row void. A process killed in between, or within, leaves the older copy, or the begin of one and the rest of the other. All
-of that lies in one page, so a loss of power leaves it as it was at one moment; which one that is makes no difference to the row.
+Copies of it at 1 and 2 KiB, with each bit turned over, are written in turn and before it. They tell a run of another broker, which
+moves only the 24 bytes and makes the row void. A process killed in between, or within, leaves the older copy, or the begin of one
+and the rest of the other. All of that lies in one page, so a loss of power leaves it as it was at one moment; which one that is
+makes no difference to the row.
 
 At 3 KiB each turn notes where the log ends, in two places in turn. A note survives the process and wants no sync: after a kill the
 last records of the log may be damaged, and nothing else says that there were any. Decides nothing.
@@ -123,7 +124,9 @@ class CheckpointFile:
         original = self._original = data[: _ORIGINAL.size]
         if row is not None:
             clean, *numbers, times = _ROW.unpack(row)
-            self.ours = original == times or _is_copied(original, *(data[at : at + _ORIGINAL.size] for at in _COPIES_AT))
+            copies = [data[at : at + _ORIGINAL.size] for at in _COPIES_AT]
+            older = any(copy.startswith(b"halfmoon") for copy in copies)  # slots of an older version, whose row was believed
+            self.ours = _is_copied(original, *map(_turned, copies)) or (older and original == times)
             if self.ours:
                 return Checkpoint._make((*_ORIGINAL.unpack(times), *numbers, clean))
         return Checkpoint(*_ORIGINAL.unpack(original))
@@ -137,10 +140,10 @@ class CheckpointFile:
             usable = self._disk.exists(CHECKPOINT) and self._disk.file_size(CHECKPOINT) == _FILE_BYTES
             self._file = self._disk.open(CHECKPOINT) if usable else self._disk.create(CHECKPOINT, _FILE_BYTES)
             if self.ours:  # so that the next copy takes the place of another
-                self._file.write(self._copy_at, self._original)
+                self._file.write(self._copy_at, _turned(self._original))
         self._copy_at = sum(_COPIES_AT) - self._copy_at
-        for at in (self._copy_at, 0):
-            self._file.write(at, original)
+        self._file.write(self._copy_at, _turned(original))
+        self._file.write(0, original)
 
     def note_end(self, log_end: int) -> None:
         """Note where the log ends now, so that a start after a kill knows which records there were. Raises OSError."""
@@ -164,6 +167,11 @@ class CheckpointFile:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+
+def _turned(original: bytes) -> bytes:
+    """Return a copy, each bit turned over: a file of zeros has none."""
+    return bytes(byte ^ 0xFF for byte in original)
 
 
 def _is_copied(original: bytes, *copies: bytes) -> bool:
