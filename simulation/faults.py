@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 from halfmoon.errors import StoreError
-from halfmoon.store.layout import CHECKPOINT, CONSUME_QUEUE, INDEX, INVENTORY, RESERVATIONS
+from halfmoon.store.layout import CHECKPOINT, CONSUME_QUEUE, INDEX, JOURNAL
 from halfmoon.testing.cluster import BrokerNode, Cluster
 from halfmoon.testing.disk import Stopped
 from halfmoon.testing.host import CoreHost
@@ -223,7 +223,7 @@ class Faults:
 
     def _flip(self, broker: BrokerNode) -> None:
         for path in broker.disk.paths():
-            if path.startswith((CHECKPOINT, INVENTORY, RESERVATIONS)):
+            if path.startswith((CHECKPOINT, JOURNAL)):
                 self.cluster.timeline.note(broker.name, f"finds a bit of {path} turned over, in byte {broker.disk.flip(path)}")
 
     def damage(self) -> None:

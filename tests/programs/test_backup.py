@@ -25,6 +25,7 @@ from halfmoon.runtime.files.disk import RealDisk
 from halfmoon.runtime.files.filesystems import Kind
 from halfmoon.store.check.fsck import fsck
 from halfmoon.store.layout import RESTORED
+from halfmoon.store.legacy import read_journal
 from halfmoon.store.queues.inventory import Inventory
 from halfmoon.store.settings import StoreSettings
 from halfmoon.testing.local import SMALL, LocalCluster
@@ -61,10 +62,7 @@ def bodies(numbers):
 
 
 def listed_index_files(directory):
-    inventory = Inventory(RealDisk(directory))
-    inventory.load()
-    inventory.close()
-    return set(inventory.index)
+    return set(Inventory(read_journal(RealDisk(directory))).index)
 
 
 @pytest.fixture

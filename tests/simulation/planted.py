@@ -11,11 +11,14 @@ from halfmoon.broker.broker import Broker
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.effects import CoreEffect, Write
 from halfmoon.ports import Buffer
+from halfmoon.store.journal import Kind, Row
+from halfmoon.store.legacy import read_journal
 from halfmoon.testing.disk import SimDisk, SimFile
 from halfmoon.wire.command import Command, decode, encode, reply_command
 from halfmoon.wire.frame import Frame, Inbox
 from halfmoon.wire.headers.send import SendMessageReply
 from tests.simulation.faulty import faulty_broker
+from tests.store.driving import edit_journal
 
 SENDS = (10, 310, 320)
 PULL, QUERY_OFFSET = 11, 14
@@ -278,8 +281,9 @@ class ForgettingDisk(FaultyDisk):
 
 
 class UnreservedDisk(FaultyDisk):
-    """Loses the file that keeps queue offsets from being given again after a loss of power, at each start."""
+    """Loses the rows that keep queue offsets from being given again after a loss of power, at each start."""
 
     def __init__(self, disk: SimDisk) -> None:
         super().__init__(disk)
-        disk.remove("config/queueReserve")
+        rows = read_journal(disk).rows(Kind.RESERVATION)
+        edit_journal(disk, *(Row(Kind.RESERVATION, key, None) for key, _ in rows))

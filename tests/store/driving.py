@@ -9,6 +9,8 @@ from halfmoon.hot import ENTRY
 from halfmoon.instant import instant
 from halfmoon.ports import Disk
 from halfmoon.store import Draft, ReadResult, ReadStatus, Store, StoreSettings
+from halfmoon.store.journal import Row
+from halfmoon.store.legacy import read_journal
 from halfmoon.store.records import RecordFacts, check_at
 from halfmoon.testing.disk import SimDisk
 
@@ -95,3 +97,12 @@ def read_all(store: Store, topic: str, queue_id: int) -> dict[int, tuple[bytes, 
         if found.status not in (ReadStatus.FOUND, ReadStatus.NO_MATCHED_MESSAGE, ReadStatus.MESSAGE_WAS_REMOVING):
             return bodies
         offset = found.next_offset
+
+
+def edit_journal(disk: Disk, *rows: Row) -> None:
+    """Write rows into the journal of a store that does not run."""
+    journal = read_journal(disk)
+    journal.begin(again=True)
+    journal.write(*rows)
+    journal.sync()
+    journal.close()

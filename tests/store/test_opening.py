@@ -130,7 +130,7 @@ def test_what_a_clean_stop_left_is_not_written_again():
     close(store)
     disk.stop_after_writes = 10
     Store.open(disk, small(), HOST, instant(NOW))
-    assert disk.stop_after_writes >= 5
+    assert disk.stop_after_writes >= 2  # the checkpoint in both halves of the journal, and its own file with copies and notes
 
 
 def test_the_index_files_of_a_process_whose_sync_failed_are_whole_after_a_loss():

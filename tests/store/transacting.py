@@ -4,23 +4,27 @@ from __future__ import annotations
 
 from itertools import groupby
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from halfmoon.hot import ENTRY
 from halfmoon.instant import instant
 from halfmoon.model import java_hash
 from halfmoon.ports import Disk
 from halfmoon.store import Store, StoreSettings
+from halfmoon.store.journal import Kind, Row
 from halfmoon.store.layout import HALF_TOPIC, OP_TOPIC
+from halfmoon.store.legacy import read_journal
 from halfmoon.store.transactions.index import Half, State, TransactionIndex
+from halfmoon.store.transactions.watermark import WatermarkRow, read_watermark
 from halfmoon.testing.disk import SimDisk
 from halfmoon.wire.record import decode_records
 from tests.store.driving import HOST, NOW, draft, run, small
 
 REAL = ("orders", 0)
 OP_TAG = b"TAGS\x01d\x02"
-TABLE, REDO, MARK = (f"transaction/{name}" for name in ("statetable/" + "0" * 20, "redolog/" + "0" * 20, "checkpoint"))
+TABLE, REDO = (f"transaction/{name}" for name in ("statetable/" + "0" * 20, "redolog/" + "0" * 20))
 """The first file of each kind."""
+NO_WATERMARK = Row(Kind.WATERMARK, b"", None)
 
 
 class Truth(NamedTuple):
@@ -43,6 +47,16 @@ def open_both(disk: Disk, now: int = NOW, settled_below: int = 0, **more) -> tup
     chosen = settings(**more)
     store = Store.open(disk, chosen, HOST, instant(now))
     return store, TransactionIndex.open(disk, store, chosen, settled_below=settled_below, now=now)
+
+
+def move_watermark(disk: Disk, **changed: Any) -> None:
+    """Change what the watermark of a store that does not run says."""
+    journal = read_journal(disk)
+    was = read_watermark(journal)
+    assert was is not None
+    journal.begin(again=True)
+    WatermarkRow(journal).write(was._replace(**changed))
+    journal.sync()
 
 
 def carry_out_both(store: Store, index: TransactionIndex, now: int = NOW) -> None:

@@ -3,8 +3,8 @@
 What makes the copy of a *running* store one moment of it:
 
 * The log is append-only and never changes below its end, so whoever reads it needs no lock. Everything else in the directory is
-  derived from the log, or progress that a start takes back to it: tables in ``config`` are replaced by a rename, files of slots
-  have checksums and are read until they read the same twice; the console's database is read under its lock.
+  derived from the log, or progress that a start takes back to it: tables in ``config`` are replaced by a rename, the
+  journal is append-only as well; the console's database is read under its lock.
 * So what is derived is copied first, and only then the end of the copied log is chosen: behind the last whole record there is,
   found from the running broker's checkpoint on. Nothing in the copy speaks of a message that the copy lacks.
 * The copy is marked as left behind by a loss of power (``abort`` names no boot). A start then believes of it what the checkpoint
@@ -59,13 +59,15 @@ from halfmoon.store.layout import (
     COMMIT_LOG,
     CONSUME_QUEUE,
     INDEX,
+    JOURNAL,
     LOCK,
     QUARANTINE,
     RESTORED,
     SPARE,
-    TRANSACTION_CHECKPOINT,
+    TRANSACTION,
     file_offset,
 )
+from halfmoon.store.legacy import read_journal
 from halfmoon.store.records import RecordFacts, check_at
 
 __all__ = ["BackUp", "back_up", "copy_stopped"]
@@ -202,6 +204,7 @@ class _Copy:
         held.callback(os.close, self._file_system)
         paths = sorted(self._paths(), key=_order)
         self._all_bytes = sum(os.fstat(fd).st_blocks * 512 for fd in logs.values())
+        self._journal()
         for path in paths:
             if not (self._running and path == _newest_index(paths)):
                 self._file(path)
@@ -243,11 +246,11 @@ class _Copy:
             self._sync_small()
 
     def _paths(self) -> Iterator[str]:
-        """Yield what is copied besides the log, relative to the source."""
+        """Yield what is copied besides the log and the journal, relative to the source."""
         for directory, names, files in os.walk(self._source, onerror=_unless_gone):
             at = Path(directory).relative_to(self._source)
             if at == Path():
-                names[:] = [name for name in names if name not in (COMMIT_LOG, QUARANTINE) and not is_folder(name)]
+                names[:] = [name for name in names if name not in (COMMIT_LOG, JOURNAL, QUARANTINE) and not is_folder(name)]
             if linked := [name for name in names if (Path(directory) / name).is_symlink()]:
                 raise UsageError(f"{Path(directory) / linked[0]} is a symbolic link to a directory, which a backup does not follow")
             for name in files:
@@ -255,6 +258,17 @@ class _Copy:
                 unwanted = name == LOCK or name.endswith(".tmp") or path in (SPARE, MANIFEST, f"{_CONSOLE}-journal")
                 if not unwanted and not (self._running and path == ABORT):
                     yield path
+
+    def _journal(self) -> None:
+        """Copy the journal: of a running store it may have gone on to its next file, and removed the one that was found."""
+        journal = self._source / JOURNAL
+        for _ in range(_TRIES):
+            paths = [f"{JOURNAL}/{name}" for name in os.listdir(journal)] if journal.is_dir() else []
+            for path in paths:
+                self._file(path)
+            if not paths or self.files.keys() & paths:
+                return
+        raise StoreError(f"{journal} goes on to another file faster than one is copied")
 
     def _open_logs(self, logs: dict[int, int], held: ExitStack) -> None:
         """Open every file of the log that is not among ``logs``, so that retention takes none away meanwhile."""
@@ -401,12 +415,8 @@ class _Copy:
 
 
 def _order(path: str) -> tuple[int, str]:
-    """Return a sort key: the checkpoint, tables and the watermark of transactions come before the files that they describe."""
-    if path == CHECKPOINT:
-        return 0, path
-    if path == TRANSACTION_CHECKPOINT:
-        return 2, path
-    return {INDEX: 4, CONSUME_QUEUE: 5, "transaction": 3}.get(path.partition("/")[0], 1), path
+    """Return a sort key: checkpoint and tables, behind the journal, come before the files that they describe."""
+    return {CHECKPOINT: 0, TRANSACTION: 2, INDEX: 3, CONSUME_QUEUE: 4}.get(path.partition("/")[0], 1), path
 
 
 def _newest_index(paths: list[str]) -> str:
@@ -476,7 +486,8 @@ def _data_end(fd: int, data_at: int, piece_end: int) -> int:
 
 def _log_end(logs: dict[int, int], copied: Path) -> int:
     """Return the offset behind the last whole record of a log that is being written."""
-    file = CheckpointFile(RealDisk(copied))
+    disk = RealDisk(copied)
+    file = CheckpointFile(disk, read_journal(disk))
     checkpoint = file.read()
     published = checkpoint.published_offset if file.ours else 0
     bases = sorted(logs)

@@ -1,13 +1,15 @@
 """The checkpoint: from where recovery has to look, and how the last run ended.
 
-The first 24 bytes of the file are RocketMQ's; two slots at 1 and 2 KiB (`store.two_slots`) and two notes at 3 KiB are our own.
+The offsets are a row of the journal. The first 24 bytes of the file ``checkpoint`` are RocketMQ's; behind them are our own notes.
 
 Layout of the original's part: physicMsgTimestamp i64 | logicsMsgTimestamp i64 | indexMsgTimestamp i64 (store times, ms).
-A slot holds a copy of those 24 bytes, so that a run of another broker, which moves only them, makes it void. The slots are
-written in turn, the slot first and the 24 bytes after it: a process killed in between, or within, finds the older slot valid.
+Copies of it at 1 and 2 KiB, with each bit turned over, are written in turn and before it. They tell a run of another broker, which
+moves only the 24 bytes and makes the row void. A process killed in between, or within, leaves the older copy, or the begin of one
+and the rest of the other. All of that lies in one page, so a loss of power leaves it as it was at one moment; which one that is
+makes no difference to the row.
 
-Each turn notes where the log ends, in two places in turn. A note survives the process and wants no sync: after a kill the last
-records of the log may be damaged, and nothing else says that there were any. Reads and writes one small file; decides nothing.
+At 3 KiB each turn notes where the log ends, in two places in turn. A note survives the process and wants no sync: after a kill the
+last records of the log may be damaged, and nothing else says that there were any. Decides nothing.
 """
 
 from __future__ import annotations
@@ -15,15 +17,15 @@ from __future__ import annotations
 from struct import Struct
 from typing import NamedTuple
 
-from halfmoon.ports import Disk
+from halfmoon.ports import Disk, File
+from halfmoon.store.journal import Journal, Kind, Row
 from halfmoon.store.layout import ABORT, CHECKPOINT
-from halfmoon.store.two_slots import TwoSlots
 
 _ORIGINAL = Struct(">qqq")
-_SLOT = Struct(">qqqqq24s")  # | five offsets | copy of the original's part |
+_ROW = Struct(">?qqqqq24s")  # | clean | five offsets | the original's part |
 _NOTE = Struct(">qq")  # | end of the log | the same with each bit turned over |
-_NOTES_AT = 3072
-_CLEAN = 1
+_COPIES_AT, _NOTES_AT = (1024, 2048), 3072
+_FILE_BYTES = 4096
 
 
 class Checkpoint(NamedTuple):
@@ -98,61 +100,80 @@ def read_last_run(disk: Disk, file: CheckpointFile) -> LastRun:
 
 
 class CheckpointFile:
-    """The file. ``ours`` says whether the last read found a valid slot; without one only the three times are known."""
+    """Row and file. ``ours`` says whether the last read found that the row counts; else only the three times are known."""
 
-    def __init__(self, disk: Disk) -> None:
-        self._slots = TwoSlots(disk, CHECKPOINT, (1024, 2048), _SLOT.size)
+    def __init__(self, disk: Disk, journal: Journal) -> None:
+        self._disk, self._journal = disk, journal
+        self._file: File | None = None
         self.ours = False
         self.durable_offset = self._written_offset = 0
         """The `Checkpoint.durable_offset` that is on the device itself."""
         self.noted_end: int | None = None
         """Note of `note_end` that the last read found."""
-        self._note_at = _NOTES_AT
+        self._original = b""
+        self._copy_at, self._note_at = _COPIES_AT[0], _NOTES_AT
 
     def read(self) -> Checkpoint:
-        """Return what the file says; nothing is changed."""
-        found = self._slots.read()
+        """Return what row and file say; nothing is changed."""
+        data, row = self._disk.read(CHECKPOINT) or b"", self._journal.value(Kind.CHECKPOINT)
         self.ours = False
-        if found is None:
+        if len(data) < _FILE_BYTES:
             return Checkpoint()
-        data, slots = found
         notes = [_NOTE.unpack_from(data, _NOTES_AT + place) for place in (0, _NOTE.size)]
         self.noted_end = max((end for end, turned in notes if end == ~turned), default=None)
-        original = data[: _ORIGINAL.size]
-        copies = [slot.held[-_ORIGINAL.size :] for slot in slots]
-        if len(slots) == 2 and original not in copies and _spliced(original, *copies):
-            original = copies[1]  # the process was killed in the middle of the 24 bytes: as if it had not begun
-        for slot, copy in zip(slots, copies):
-            if copy == original:
-                self._slots.sequence, self.ours = max(self._slots.sequence, slot.sequence), True
-                *numbers, _ = _SLOT.unpack(slot.held)
-                return Checkpoint._make((*_ORIGINAL.unpack(copy), *numbers, bool(slot.flags & _CLEAN)))
+        original = self._original = data[: _ORIGINAL.size]
+        if row is not None:
+            clean, *numbers, times = _ROW.unpack(row)
+            copies = [data[at : at + _ORIGINAL.size] for at in _COPIES_AT]
+            older = any(copy.startswith(b"halfmoon") for copy in copies)  # slots of an older version, whose row was believed
+            self.ours = _is_copied(original, *map(_turned, copies)) or (older and original == times)
+            if self.ours:
+                return Checkpoint._make((*_ORIGINAL.unpack(times), *numbers, clean))
         return Checkpoint(*_ORIGINAL.unpack(original))
 
     def write(self, checkpoint: Checkpoint) -> None:
-        """Put a checkpoint into the next slot; `sync` makes it durable."""
+        """Write a checkpoint; `sync` makes it durable. Raises OSError."""
         self._written_offset = checkpoint.durable_offset
         original = _ORIGINAL.pack(*checkpoint[:3])
-        file = self._slots.write(_CLEAN * checkpoint.clean, _SLOT.pack(*checkpoint[3:8], original))
-        file.write(0, original)
+        self._journal.write(Row(Kind.CHECKPOINT, b"", _ROW.pack(checkpoint.clean, *checkpoint[3:8], original)))
+        if self._file is None:
+            usable = self._disk.exists(CHECKPOINT) and self._disk.file_size(CHECKPOINT) == _FILE_BYTES
+            self._file = self._disk.open(CHECKPOINT) if usable else self._disk.create(CHECKPOINT, _FILE_BYTES)
+            if self.ours:  # so that the next copy takes the place of another
+                self._file.write(self._copy_at, _turned(self._original))
+        self._copy_at = sum(_COPIES_AT) - self._copy_at
+        self._file.write(self._copy_at, _turned(original))
+        self._file.write(0, original)
 
     def note_end(self, log_end: int) -> None:
         """Note where the log ends now, so that a start after a kill knows which records there were. Raises OSError."""
         self._note_at ^= _NOTE.size
-        assert self._slots.file is not None
-        self._slots.file.write(self._note_at, _NOTE.pack(log_end, ~log_end))
+        assert self._file is not None
+        self._file.write(self._note_at, _NOTE.pack(log_end, ~log_end))
 
-    def sync(self) -> None:
-        """Wait until the last written checkpoint is on the device."""
+    def sync(self, *, file: bool = False) -> None:
+        """Wait until the last written checkpoint is on the device; with ``file`` also the original's part and the notes.
+
+        May be called from another thread.
+        """
         offset = self._written_offset
-        if self._slots.sync():
-            self.durable_offset = offset
+        self._journal.sync()
+        if file and self._file is not None:
+            self._file.sync()
+        self.durable_offset = offset
 
     def close(self) -> None:
         """Let go of the file."""
-        self._slots.close()
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
 
-def _spliced(data: bytes, begin: bytes, rest: bytes) -> bool:
-    """Whether bytes begin as one text does and go on as another of the same length."""
-    return any(data == begin[:at] + rest[at:] for at in range(len(data)))
+def _turned(original: bytes) -> bytes:
+    """Return a copy, each bit turned over: a file of zeros has none."""
+    return bytes(byte ^ 0xFF for byte in original)
+
+
+def _is_copied(original: bytes, *copies: bytes) -> bool:
+    """Whether the original's part is one of two copies, or begins as one and goes on as the other."""
+    return any(original == begin[:at] + rest[at:] for begin, rest in (copies, copies[::-1]) for at in range(len(original) + 1))

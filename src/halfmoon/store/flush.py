@@ -1,8 +1,8 @@
 """`Flush`: what is written, what is durable, and the syncs in between. Two lanes, each with at most one sync in flight.
 
 The *log lane* syncs the commit log and moves ``durable_offset``; in sync flush it is the group commit: whatever was appended
-while one sync runs waits together for the next. The *queue lane* syncs queues and reservations, and with the log lane's offset
-gives the checkpoint. A sync that failed is never retried: the kernel may have dropped the pages, and a second call would lie.
+while one sync runs waits together for the next. The *queue lane* syncs queues and the journal, and with the log lane's offset gives
+the checkpoint. A sync that failed is never retried: the kernel may have dropped the pages, and a second call would lie.
 One that never began, for want of a descriptor, leaves what it owes to the next of its lane.
 """
 
@@ -19,14 +19,13 @@ from halfmoon.store.health import Health, untried
 from halfmoon.store.layout import COMMIT_LOG, CONSUME_QUEUE
 from halfmoon.store.log.commit_log import CommitLog
 from halfmoon.store.queues.consume_queue import ConsumeQueue
-from halfmoon.store.queues.inventory import Inventory
 
 
 class Flush:
     """Both lanes. ``error`` is the first failure, for good."""
 
-    def __init__(self, disk: Disk, log: CommitLog, inventory: Inventory, health: Health) -> None:
-        self._disk, self._log, self._inventory, self._health = disk, log, inventory, health
+    def __init__(self, disk: Disk, log: CommitLog, health: Health) -> None:
+        self._disk, self._log, self._health = disk, log, health
         self._owed_log, self._owed_queues = _Owed([], []), _Owed([], [])
         self.durable_offset = 0
         self.durable_ms = 0
@@ -97,7 +96,6 @@ class Flush:
 
         def run() -> None:
             owed.sync(self._disk)
-            self._inventory.sync()
             checkpoint.sync()
 
         def finish(result: Exception | None, now: Instant) -> None:

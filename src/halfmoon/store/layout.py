@@ -1,8 +1,7 @@
 """Where things lie in a store's directory, and the numbers of its formats. Holds names, layouts and checks of names.
 
-Follows the layout of RocketMQ 4.9.7, byte for byte. ``config/queueReserve``, ``config/inventory``, ``quarantine`` and
-the ``checkpoint`` from 1 KiB on are ours; so is ``transaction``, whose state table and redo log follow 3.x
-(TransactionStateService, 3.1.4).
+Follows the layout of RocketMQ 4.9.7, byte for byte. ``journal``, ``quarantine`` and the ``checkpoint`` from 1 KiB on are ours; so
+is ``transaction``, whose state table and redo log follow 3.x (TransactionStateService, 3.1.4).
 """
 
 from __future__ import annotations
@@ -17,19 +16,18 @@ from halfmoon.hot import STATE, UNIT
 COMMIT_LOG, CONSUME_QUEUE, INDEX = "commitlog", "consumequeue", "index"
 TRANSACTION = "transaction"
 STATE_TABLE, REDO_LOG, CHECKS = f"{TRANSACTION}/statetable", f"{TRANSACTION}/redolog", f"{TRANSACTION}/checks"
-TRANSACTION_CHECKPOINT = f"{TRANSACTION}/checkpoint"
 CHECKPOINT, ABORT, LOCK = "checkpoint", "abort", "lock"
 BACKUP_MARK = b"backup"
 """What ``abort`` holds in the copy of a running store: the boot of no machine. The key index file that was being written then is
 left out of the copy."""
 RESTORED = "restored"
 """In a backup: the first start on it gives all topics another birth. The original may give out the same offsets once more."""
-RESERVATIONS, INVENTORY, SPARE = "config/queueReserve", "config/inventory", "config/spare"
-QUEUE_ENDS = "config/queueEnds"
-"""A file of older versions, which a start removes."""
+JOURNAL = "journal"
+"""Directory of the broker's own state, see `halfmoon.store.journal`."""
+SPARE = "config/spare"
 QUARANTINE = "quarantine"
 """Keeps what recovery cut off the log; nothing reads it."""
-DIRECTORIES = (COMMIT_LOG, CONSUME_QUEUE, INDEX, TRANSACTION, QUARANTINE, "config", "delay")
+DIRECTORIES = (COMMIT_LOG, CONSUME_QUEUE, INDEX, TRANSACTION, QUARANTINE, JOURNAL, "config")
 
 BLANK_MAGIC: Final = -875286124
 """The closed rest of a log file (0xCBD43194)."""

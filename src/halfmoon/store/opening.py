@@ -17,6 +17,7 @@ from halfmoon.instant import Instant
 from halfmoon.ports import Disk
 from halfmoon.store.checkpoint import Checkpoint, CheckpointFile, LastRun, read_last_run
 from halfmoon.store.flush import Flush
+from halfmoon.store.journal import Journal
 from halfmoon.store.keyindex.indexing import Indexing
 from halfmoon.store.layout import COMMIT_LOG
 from halfmoon.store.log.commit_log import CommitLog
@@ -44,9 +45,9 @@ class Opening:
 
     def __init__(
         self, disk: Disk, settings: StoreSettings, log: CommitLog, queues: Queues, reservations: Reservations, flush: Flush,
-        checkpoint_file: CheckpointFile, indexing: Indexing, inventory: Inventory,
+        checkpoint_file: CheckpointFile, indexing: Indexing, inventory: Inventory, journal: Journal,
     ) -> None:  # fmt: skip
-        self._disk, self._settings, self._log, self._queues = disk, settings, log, queues
+        self._disk, self._settings, self._log, self._queues, self._journal = disk, settings, log, queues, journal
         self._reservations, self._flush, self._checkpoint_file, self._indexing = reservations, flush, checkpoint_file, indexing
         self._inventory = inventory
 
@@ -54,7 +55,7 @@ class Opening:
         """Recover the directory. Raises StoreError for files that do not fit, OSError when the disk fails."""
         log, inventory = self._log, self._inventory
         last_run, quarantine = read_last_run(self._disk, self._checkpoint_file), Quarantine(self._disk)
-        inventory.load()
+        self._journal.begin(again=not last_run.clean)
         sizes = (self._settings.commit_log_file_bytes, self._settings.queue_file_bytes, self._indexing.index.file_bytes)
         log_noted, queues_noted, index_noted = inventory.knows(*sizes)
         cut_short = load_log(
@@ -62,7 +63,8 @@ class Opening:
             written_offset=last_run.written_offset, lost_from=last_run.lost_from, noted=log_noted,
         )  # fmt: skip
         rebuild = self._load_queues(last_run, sizes, noted=queues_noted)
-        self._load_reservations(last_run)
+        if last_run.lost:
+            self._reservations.raise_all_floors()
         log.last_store_ms = last_run.checkpoint.log_ms
         recovered = Recovery(
             log, self._queues, last_run, quarantine, self._reservations, cut_short=cut_short, rebuild=rebuild,
@@ -83,8 +85,7 @@ class Opening:
             changed = []
         self._take_stock(rebuilt=rebuilt, made=log.first if must_sync else max(0, log.end - 1))
         if must_sync:
-            for queue in self._queues.values():
-                inventory.note_durable(queue, queue.written, log.end)
+            inventory.note_durable([(queue, queue.written) for queue in self._queues.values()], log.end)
             inventory.sync()  # otherwise the next sync of queues does it, before the checkpoint speaks of them
         for queue in self._queues.values():
             queue.window = None
@@ -104,13 +105,6 @@ class Opening:
             clear(disk, on_disk, inventory, rebuild)
         self._queues.update(on_disk.queues)
         return rebuild
-
-    def _load_reservations(self, last_run: LastRun) -> None:
-        self._reservations.load()
-        if last_run.lost:
-            self._reservations.raise_all_floors()
-        elif not last_run.clean:
-            self._reservations.secure()
 
     def _set_durable(self, last_run: LastRun, recovered: RecoveryResult) -> None:
         """Tell the flush what is on the device already; everything behind it is written again, or marked for the next sync."""

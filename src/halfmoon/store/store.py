@@ -20,7 +20,8 @@ from halfmoon.store.flush import Flush
 from halfmoon.store.health import Health
 from halfmoon.store.keyindex.indexing import Indexing, KeyQueryResult
 from halfmoon.store.keyindex.key_index import KeyIndex
-from halfmoon.store.layout import ABORT, INDEX, LOCK, QUEUE_ENDS
+from halfmoon.store.layout import ABORT, INDEX, LOCK
+from halfmoon.store.legacy import read_journal
 from halfmoon.store.log.appending import Appended, Appending
 from halfmoon.store.log.commit_log import CommitLog
 from halfmoon.store.log.recovery import RecoveryResult
@@ -46,6 +47,8 @@ def _tag_code(topic: str, properties: bytes, store_ms: int) -> int:
     return tag_hash_of(properties)
 
 
+_INDEXED_MS = 250
+"""Between two checkpoints that say how far the keys are indexed, while there are more: each is a row of the journal."""
 _LINGER_MS = 10
 """In sync flush, what nobody waits for is synced, and so becomes visible, this long after it was appended."""
 
@@ -62,13 +65,15 @@ class Store:
         self.queues: Queues = {}
         """All queues. Like ``log`` and ``maintenance`` for services that build on the store; only the store changes them."""
         self.health = Health(self._failed_for_good)
-        self._reservations = Reservations(disk, self.health)
-        self._inventory = Inventory(disk)
+        self.journal = read_journal(disk)
+        """The broker's own state. Also for services that keep theirs in it, which close before the store does."""
+        self._reservations = Reservations(self.journal, self.health)
+        self._inventory = Inventory(self.journal)
         self._damaged = DamagedRecords(self.log.segments).report
         self._reader = Reader(self.log, settings, self._inventory.distrust, self._damaged)
         self.ranges = RangeReader(self.log, self.queues, self._damaged)
-        self._flush = Flush(disk, self.log, self._inventory, self.health)
-        self._checkpoint_file, self._checkpoint = CheckpointFile(disk), Checkpoint()
+        self._flush = Flush(disk, self.log, self.health)
+        self._checkpoint_file, self._checkpoint = CheckpointFile(disk, self.journal), Checkpoint()
         self._visible = VisibleOffsets(self.log, self.health)
         self._write_out = WriteOut(
             self.log, self.queues, self._visible, self._flush, self._inventory, self._checkpoint_file, self.health,
@@ -94,7 +99,7 @@ class Store:
             self.log, self.queues, self._creation, self._reservations, self._visible, self._inventory, self._indexing,
             self._checkpoint_file, self.health, sync_flush=settings.sync_flush,
         )  # fmt: skip
-        self._log_due = self.queues_due = LONG_AGO
+        self._log_due = self.queues_due = self._indexed_due = LONG_AGO
         self._linger_due: Steady | None = None
 
     # ------------------------------------------------------------ open
@@ -130,7 +135,7 @@ class Store:
         disk, log = self._disk, self.log
         opening = Opening(
             disk, self.settings, log, self.queues, self._reservations, self._flush, self._checkpoint_file, self._indexing,
-            self._inventory,
+            self._inventory, self.journal,
         )  # fmt: skip
         self.recovered, checkpoint, self._visible.changed = opening.run(self._tag_code, now)
         for queue in self.queues.values():
@@ -141,10 +146,9 @@ class Store:
         self._write_checkpoint()
         for _ in range(2):  # a larger end that was noted before a loss must not count again
             self._checkpoint_file.note_end(log.end)
-        self._checkpoint_file.sync()
+        self._checkpoint_file.sync(file=True)
         boot_id = disk.boot_id()
         disk.save(ABORT, boot_id.encode() if boot_id else b"", keep_previous=False)
-        disk.remove(QUEUE_ENDS)
         disk.sync_directory("")
         self._date = now.date
         self.maintenance.start(now.steady, refusal)
@@ -435,7 +439,9 @@ class Store:
             self._write_out.begin(at)
         if self._write_out.due is not None and at >= self._write_out.due and not self.failure:
             self._write_queues(at)
-        if not self.failure and self.maintenance.tick(now, self._visible.end, self._reads):
+        indexed = not self.failure and self.maintenance.tick(now, self._visible.end, self._reads)
+        if indexed and (at >= self._indexed_due or not self.unindexed_bytes):
+            self._indexed_due = at + _INDEXED_MS
             self._move_checkpoint()
 
     def _write_queues(self, now: Steady) -> None:
@@ -450,14 +456,14 @@ class Store:
         queues = [self.queues.pop((topic, queue_id)) for queue_id in self.queue_ids(topic)]
         self._visible.forget(topic)
         self._write_out.forget(topic)
-        self._reservations.forget(topic)
         self._creation.forget(topic)
-        if queues:
-            try:
-                self._reservations.sync()  # first: a reservation that comes back without a row would create the queue again
+        try:
+            self._reservations.forget(topic)  # first: a reservation that comes back without a row would create the queue again
+            if queues:
                 self._inventory.forget(topic, self.log.end)
-            except OSError as exc:
-                self.health.sync_failed(exc)
+        except OSError as exc:
+            self.health.sync_failed(exc)
+        if queues:
             self.maintenance.remove_queues(queues)
             self.queues_due = now
 
@@ -494,8 +500,7 @@ class Store:
                 self._finish(now)
         finally:
             self._checkpoint_file.close()
-            self._reservations.close()
-            self._inventory.close()
+            self.journal.close()
             for segments in (self.log.segments, *(queue.segments for queue in self.queues.values())):
                 segments.close()
             for file in self._indexing.index.files:
@@ -512,14 +517,11 @@ class Store:
         durable = min(flush.durable_offset, flush.queues_offset)
         if self.failure or flush.log_syncing or flush.queues_syncing or durable < self.log.end:
             return
-        self._reservations.sync()
-        for queue in self.queues.values():
-            self._inventory.note_durable(queue, queue.written, self.log.end)
-        self._inventory.sync()
+        self._inventory.note_durable([(queue, queue.written) for queue in self.queues.values()], self.log.end)
         for file in (*self._indexing.take_sealed(), *self._indexing.index.files[-1:]):
             file.sync()
         self._disk.sync_directory(INDEX)
         self._write_checkpoint(clean=True)
-        self._checkpoint_file.sync()
+        self._checkpoint_file.sync(file=True)
         self._disk.remove(ABORT)
         self._disk.sync_directory("")

@@ -201,6 +201,7 @@ class SimDisk:
             else:
                 fresh = SimFile(self, path, bytearray(file.data), bytearray(file.durable), set(file.dirty))
             fresh.modified_ms = file.modified_ms
+            fresh._touched |= file._touched - (file.dirty if power else set())  # zeros that were written have their place
             self._files[path] = fresh
             self._make_directories(path)
             if power or self._durable_names.get(path) is file:

@@ -7,7 +7,11 @@ from random import Random
 import pytest
 
 from halfmoon.broker.names import TIMER_TOPIC
+from halfmoon.runtime.files.disk import RealDisk
 from halfmoon.store.entries import entries_at
+from halfmoon.store.journal import Kind, Row
+from halfmoon.store.legacy import read_journal
+from halfmoon.store.timer.progress import read_progress
 from halfmoon.wire.bodies.delays import parse_recall_handle, recall_handle
 from halfmoon.wire.headers.admin import UpdateBrokerConfig
 from halfmoon.wire.headers.delay import RecallMessage, RecallMessageReply
@@ -15,6 +19,7 @@ from halfmoon.wire.headers.send import SendMessageReply
 from tests.broker.delay.test_delay import HOURS, TOPIC, bodies, fill_log, put
 from tests.broker.half import stored
 from tests.broker.talk import OF_THE_BROKER, START_MS, Talk, full_for, send_header
+from tests.store.driving import edit_journal
 
 DAY_MS = 86_400_000
 
@@ -203,6 +208,13 @@ def test_a_kill_in_the_middle_of_a_delivery_repeats_nothing_and_loses_nothing(ta
         assert bodies(later, queue_id=queue_id) == [b"%d" % (number // 2) for number in range(queue_id, 30, 4)]
 
 
+def copy_progress(talk, directory):
+    """Let a copy of a broker's directory have the progress of now; return it."""
+    journal = read_journal(talk.disk)
+    edit_journal(RealDisk(str(directory)), Row(Kind.DELAYS, b"", journal.value(Kind.DELAYS)))
+    return read_progress(journal)
+
+
 def test_progress_that_speaks_of_a_log_that_is_lost_is_not_believed(talk, tmp_path):
     """A loss of power took the delivered records, but not what was written of them."""
     for number in range(3):
@@ -212,7 +224,7 @@ def test_progress_that_speaks_of_a_log_that_is_lost_is_not_believed(talk, tmp_pa
     talk.open()
     talk.wait(5000)
     assert len(bodies(talk)) == 3
-    shutil.copy(talk.root / "delay" / "progress", tmp_path / "copy" / "delay" / "progress")
+    copy_progress(talk, tmp_path / "copy")
 
     later = Talk(tmp_path / "copy")
     later.wait(5000)
@@ -221,27 +233,27 @@ def test_progress_that_speaks_of_a_log_that_is_lost_is_not_believed(talk, tmp_pa
 
 
 def test_progress_that_was_not_believed_does_not_count_either_when_the_log_is_that_long_again(talk, tmp_path):
-    """What was written after the loss may be lost with the next one; the slot of before must not come back."""
+    """A later start would take it for progress in the log that came instead."""
     send_at(talk, START_MS + 1000, b"0")
     close(talk)
     shutil.copytree(talk.root, tmp_path / "copy")
     talk.open()
     talk.wait(2000)
-    shutil.copy(talk.root / "delay" / "progress", tmp_path / "copy" / "delay" / "progress")
+    copied = copy_progress(talk, tmp_path / "copy")
 
     later = Talk(tmp_path / "copy")
-    progress = later.root / "delay" / "progress"
-    slots = progress.read_bytes()
-    assert sorted(len(slot.strip(b"\0")) > 0 for slot in (slots[:4096], slots[4096:])) == [False, True]
+    progress = read_progress(read_journal(later.disk))
+    assert progress is not None
+    assert progress.position == later.broker.store.end_offset < copied.position
 
 
-def test_without_the_progress_file_the_saved_tables_count(talk):
+def test_without_the_progress_in_the_journal_the_saved_tables_count(talk):
     for number in range(4):
         send_at(talk, START_MS + 1000 + number * 1000, b"%d" % number)
         talk.send(TOPIC, b"%d" % number, queue_id=1, properties="DELAY\x011\x02")
     talk.wait(2500)
     close(talk)
-    (talk.root / "delay" / "progress").unlink()
+    edit_journal(talk.disk, Row(Kind.DELAYS, b"", None))
     talk.open()
 
     talk.wait(10_000)

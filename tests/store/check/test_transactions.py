@@ -9,10 +9,19 @@ import pytest
 
 from halfmoon.store.check.fsck import Problem, fsck
 from halfmoon.store.transactions.index import State
-from halfmoon.store.transactions.watermark import WatermarkFile
 from halfmoon.testing.disk import SimDisk
-from tests.store.driving import NOW
-from tests.store.transacting import close_both, commit, open_both, roll_back, save_all, settings, some_work
+from tests.store.driving import NOW, edit_journal
+from tests.store.transacting import (
+    NO_WATERMARK,
+    close_both,
+    commit,
+    move_watermark,
+    open_both,
+    roll_back,
+    save_all,
+    settings,
+    some_work,
+)
 
 NAME = "0" * 20
 TABLE, REDO = f"transaction/statetable/{NAME}", f"transaction/redolog/{NAME}"
@@ -63,10 +72,7 @@ def test_a_wrong_record_is_found(disk: SimDisk, at: int):
 
 
 def test_a_record_of_no_half_message_is_found(disk: SimDisk):
-    mark = WatermarkFile(disk)
-    was = mark.read()
-    assert was is not None
-    mark.write(was._replace(records=91))
+    move_watermark(disk, records=91)
     disk.open(TABLE).data[24 * 90 : 24 * 91] = disk.open(TABLE).data[:24]
     [problem] = problems(disk)
     assert problem.place == "transaction/statetable, record 90"
@@ -99,16 +105,14 @@ def test_a_missing_file_is_found(disk: SimDisk, path: str):
 
 
 def test_a_watermark_behind_the_end_is_found(disk: SimDisk):
-    mark = WatermarkFile(disk)
-    was = mark.read()
-    assert was is not None
-    mark.write(was._replace(position=10**9))
-    assert [problem.place for problem in problems(disk)] == ["transaction/checkpoint"]
+    move_watermark(disk, position=10**9)
+    assert [problem.place for problem in problems(disk)] == ["transaction/watermark"]
 
 
 def test_a_directory_without_an_index_has_no_findings(disk: SimDisk):
-    for path in (TABLE, REDO, "transaction/checkpoint"):
+    for path in (TABLE, REDO):
         disk.remove(path)
+    edit_journal(disk, NO_WATERMARK)
     assert problems(disk) == []
 
 

@@ -11,9 +11,9 @@ from halfmoon.effects import Work
 from halfmoon.errors import StoreNotWritable, UsageError
 from halfmoon.store import Store
 from halfmoon.store.check.fsck import fsck
-from halfmoon.store.layout import RESERVATIONS
+from halfmoon.store.journal import Kind, Row, queue_key
 from halfmoon.testing.disk import SimDisk, Stopped
-from tests.store.driving import NOW, carry_out, close, draft, open_store, run, small
+from tests.store.driving import NOW, carry_out, close, draft, edit_journal, open_store, run, small
 
 SYNC = {"flush_disk_type": "SYNC_FLUSH"}
 
@@ -59,7 +59,7 @@ def test_many_queues_share_a_sync_and_those_who_wait_are_told_in_order():
         waiting.want(f"t{number % 10}")
     syncs = disk.syncs
     carry_out(store)
-    assert disk.syncs - syncs <= 4 * 4  # four batches; each may wait for three files of reservations and their directory
+    assert disk.syncs - syncs <= 4 + 2  # four batches; each waits for the journal, the first for its name as well
     assert len(waiting.told) == 400
     assert [topic for topic, _, _ in waiting.told if topic == "t3"] == ["t3"] * 21
     firsts = list(dict.fromkeys(topic for topic, _, _ in waiting.told))
@@ -82,7 +82,7 @@ def test_a_queue_without_a_reservation_gets_one_in_the_background():
     store = open_store(disk)
     store.append("t", 0, [draft()], NOW)
     close(store)
-    disk.remove(RESERVATIONS)  # as it is where another broker wrote the store
+    edit_journal(disk, Row(Kind.RESERVATION, queue_key("t", 0), None))  # as it is where another broker wrote the store
     store = open_store(disk)
     assert not store.ready("t", 0)
     waiting = Waiting(store)

@@ -1,12 +1,13 @@
-"""The progress of delayed messages: what was written last is read, whatever was cut or damaged."""
+"""The progress of delayed messages: what was written last is read, up to the most that there can be, until it is forgotten."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from random import Random
 
-from halfmoon.runtime.files.disk import RealDisk
+from halfmoon.store.legacy import read_journal
 from halfmoon.store.timer.marks import MARKS_MAX, Mark
-from halfmoon.store.timer.progress import LEVELS_MAX, PROGRESS, Progress, ProgressFile
+from halfmoon.store.timer.progress import LEVELS_MAX, Progress, forget_progress, read_progress, write_progress
+from halfmoon.testing.disk import SimDisk
 
 FIRST = Progress(100, {1: 5, 18: 7}, (Mark(20, 1_700_000_000_000, 12),), 3)
 SECOND = Progress(
@@ -16,45 +17,20 @@ SECOND = Progress(
 """As much as there can be: everything is in the middle of a delivery."""
 
 
-def test_the_last_slot_is_read_and_a_damaged_one_leaves_the_one_before(tmp_path: Path) -> None:
-    file = ProgressFile(RealDisk(str(tmp_path)))
-    assert file.read() is None
-    file.write(FIRST)
-    file.write(SECOND)
-    file.close()
-
-    again = ProgressFile(RealDisk(str(tmp_path)))
-    assert again.read() == SECOND
-    again.write(FIRST)
-    again.close()
-    assert ProgressFile(RealDisk(str(tmp_path))).read() == FIRST
-
-    data = bytearray((tmp_path / PROGRESS).read_bytes())
-    newest = 4096 if data[4096 + 15] > data[15] else 0
-    for at in range(newest, newest + 80):
-        damaged = bytearray(data)
-        damaged[at] ^= 0x55
-        (tmp_path / PROGRESS).write_bytes(damaged)
-        found = ProgressFile(RealDisk(str(tmp_path))).read()
-        assert found == SECOND
+def test_what_was_written_last_is_read() -> None:
+    disk = SimDisk(Random(1))
+    assert read_progress(read_journal(disk)) is None
+    journal = read_journal(disk)
+    for progress in (FIRST, SECOND, FIRST):
+        write_progress(journal, progress)
+        assert read_progress(read_journal(disk)) == progress
 
 
-def test_forgotten_slots_stay_forgotten(tmp_path: Path) -> None:
-    file = ProgressFile(RealDisk(str(tmp_path)))
-    file.write(FIRST)
-    file.write(SECOND)
-    file.forget()
-    file.close()
-
-    assert ProgressFile(RealDisk(str(tmp_path))).read() is None
-
-
-def test_a_file_of_another_size_is_rebuilt(tmp_path: Path) -> None:
-    (tmp_path / "delay").mkdir()
-    (tmp_path / PROGRESS).write_bytes(b"x" * 100)
-    file = ProgressFile(RealDisk(str(tmp_path)))
-    assert file.read() is None
-    file.write(FIRST)
-    file.close()
-
-    assert ProgressFile(RealDisk(str(tmp_path))).read() == FIRST
+def test_forgotten_progress_stays_forgotten_after_a_loss_of_power() -> None:
+    disk = SimDisk(Random(1), write_back=0)
+    journal = read_journal(disk)
+    write_progress(journal, FIRST)
+    write_progress(journal, SECOND)
+    forget_progress(journal)
+    disk.crash(power=True)
+    assert read_progress(read_journal(disk)) is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+from halfmoon.store.legacy import read_journal
 from halfmoon.store.transactions.files import TransactionFiles
 from halfmoon.store.transactions.redo_log import PREPARED_TAG
 from halfmoon.store.transactions.state_table import State
@@ -12,7 +13,8 @@ from tests.store.transacting import settings
 
 
 def with_halves(count: int) -> TransactionFiles:
-    files = TransactionFiles(SimDisk(Random(1)), settings())
+    disk = SimDisk(Random(1))
+    files = TransactionFiles(disk, settings(), read_journal(disk))
     files.table.put(0, [(100 * number, 90, 1, 7) for number in range(count)])
     files.redo.append([(100 * number, 90, PREPARED_TAG) for number in range(count)])
     return files

@@ -11,12 +11,11 @@ from halfmoon.instant import instant
 from halfmoon.store import Store
 from halfmoon.store.check.fsck import fsck
 from halfmoon.store.layout import HALF_TOPIC, OP_TOPIC
-from halfmoon.store.transactions.files import TransactionFiles
 from halfmoon.store.transactions.index import Half, State, TransactionIndex
 from halfmoon.testing.disk import SimDisk, Stopped
-from tests.store.driving import HOST, NOW, carry_out, draft
+from tests.store.driving import HOST, NOW, carry_out, draft, edit_journal
 from tests.store.transacting import (
-    MARK,
+    NO_WATERMARK,
     OP_TAG,
     REAL,
     REDO,
@@ -26,6 +25,7 @@ from tests.store.transacting import (
     close_both,
     decided,
     disk_of,
+    move_watermark,
     open_both,
     roll_back,
     save_all,
@@ -38,14 +38,6 @@ from tests.store.transacting import (
 # ---------------------------------------------------------------- rebuilt
 
 
-def _move_watermark(disk: SimDisk) -> None:
-    file = TransactionFiles(disk, settings()).watermark
-    was = file.read()
-    assert was is not None
-    file.write(was._replace(position=10**9))
-    file.sync()
-
-
 def _remove_all(disk: SimDisk, *kinds: str) -> None:
     for kind in kinds:
         for name in disk.list(f"transaction/{kind}"):
@@ -53,8 +45,8 @@ def _remove_all(disk: SimDisk, *kinds: str) -> None:
 
 
 DAMAGES: dict[str, Callable[[SimDisk], None]] = {
-    "neither files nor watermark": lambda disk: (_remove_all(disk, "statetable", "redolog"), disk.remove(MARK))[1],
-    "no watermark": lambda disk: disk.remove(MARK),
+    "neither files nor watermark": lambda disk: (_remove_all(disk, "statetable", "redolog"), edit_journal(disk, NO_WATERMARK))[1],
+    "no watermark": lambda disk: edit_journal(disk, NO_WATERMARK),
     "no table": lambda disk: _remove_all(disk, "statetable"),
     "no redo log": lambda disk: _remove_all(disk, "redolog"),
     "the first table file is missing": lambda disk: disk.remove(TABLE),
@@ -65,7 +57,7 @@ DAMAGES: dict[str, Callable[[SimDisk], None]] = {
     "zeros for the last records": lambda disk: zero(disk, f"transaction/statetable/{4800:020d}", 24 * 40, 24 * 20),
     "the last record is of another message": lambda disk: zero(disk, f"transaction/statetable/{4800:020d}", 24 * 49, 8),
     "a state that is none": lambda disk: zero(disk, f"transaction/statetable/{4800:020d}", 24 * 20 + 23, 1, b"\x05"),
-    "a watermark behind the end": _move_watermark,
+    "a watermark behind the end": lambda disk: move_watermark(disk, position=10**9),
 }
 
 

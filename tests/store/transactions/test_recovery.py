@@ -16,9 +16,9 @@ from halfmoon.store.check.fsck import fsck
 from halfmoon.store.transactions import recovery
 from halfmoon.store.transactions.index import State
 from halfmoon.testing.disk import SimDisk, Stopped
-from tests.store.driving import HOST, NOW, carry_out, draft, run
+from tests.store.driving import HOST, NOW, carry_out, draft, edit_journal, run
 from tests.store.transacting import (
-    MARK,
+    NO_WATERMARK,
     REAL,
     TABLE,
     add_halves,
@@ -305,7 +305,7 @@ def test_a_commit_counts_when_its_topic_was_deleted_since():
     store.delete_topic(REAL[0], NOW)
     carry_out_both(store, index)
     disk.crash(power=False)
-    disk.remove(MARK)
+    edit_journal(disk, NO_WATERMARK)
     store, index = open_both(disk)
     half = index.half(0)
     assert half is not None

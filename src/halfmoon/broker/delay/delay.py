@@ -354,7 +354,7 @@ class Delays(Service):
         }  # fmt: skip
 
     def close(self, now: Instant) -> None:
-        """Save the progress, if the log is durable, and close its file. Waits for the device."""
+        """Save the progress, if the log is durable. Waits for the device."""
         self.progress.close()
 
 

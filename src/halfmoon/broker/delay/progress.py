@@ -1,4 +1,4 @@
-"""Progress of delayed messages: written at once to a file for the next start, and saved as ``delayOffset.json``, as Apache does.
+"""Progress of delayed messages: written at once to the journal, and saved as ``delayOffset.json``, as Apache does.
 
 After a kill nothing is delivered twice: deliveries that were begun are searched for in the log. After a loss of power the saved
 tables count, which cover durable records only; what was delivered since then is delivered again. Follows ScheduleMessageService
@@ -23,7 +23,7 @@ from halfmoon.store.records import whole_record
 from halfmoon.store.store import Store
 from halfmoon.store.timer.marks import Mark
 from halfmoon.store.timer.messages import LOOK_MS, SCHEDULE_TOPIC, TIMER_TOPIC
-from halfmoon.store.timer.progress import TIMER, Progress, ProgressFile
+from halfmoon.store.timer.progress import TIMER, Progress, forget_progress, read_progress, write_progress
 from halfmoon.wire.bodies import DelayOffsetTable, TimerOffset, from_json, to_json
 from halfmoon.wire.properties import without
 
@@ -37,14 +37,13 @@ class DeliveryProgress:
 
     def __init__(self, disk: Disk, store: Store, tables: Tables, warn: Callable[..., None]) -> None:
         self._disk, self._store, self._warn = disk, store, warn
-        self._file = ProgressFile(disk)
         saved = tables.load(PATH, lambda data: from_json(DelayOffsetTable, data, bounds=None))
         timer = tables.load(TIMER_PATH, lambda data: from_json(TimerOffset, data, bounds=None)) or TimerOffset()
         self._changed = (tables.add(PATH, self._dump, patient=True), tables.add(TIMER_PATH, self._dump_timer, patient=True))
-        known = self._file.read()
+        known = read_progress(store.journal)
         if known is not None and known.position > store.recovered.found_end:
             known = None  # it covers records that are lost
-            self._file.forget()
+            forget_progress(store.journal)
         self._table = dict(saved.offset_table) if saved is not None else {}
         marks = [tuple(mark) for mark in timer.marks] or [(store.queue_max(TIMER_TOPIC, 0), timer.due_ms, timer.offset)]
         self.start = Progress(0, self._table, tuple(map(Mark._make, marks)), timer.low)
@@ -146,7 +145,7 @@ class DeliveryProgress:
 
     def _write(self, progress: Progress) -> None:
         try:
-            self._file.write(progress)
+            write_progress(self._store.journal, progress)
         except OSError as exc:
             self._warn("the progress of delayed messages cannot be written: %s", exc)
 
@@ -181,7 +180,7 @@ class DeliveryProgress:
         return to_json(DelayOffsetTable(offset_table={**self._table, **self._now().levels}))
 
     def close(self) -> None:
-        """Save everything, if the log is durable, and close the file. Waits for the device."""
+        """Save everything, if the log is durable. Waits for the device."""
         if self._store.failure is None and self._store.durable_offset >= self._store.end_offset:
             for path, dump in ((PATH, self._dump), (TIMER_PATH, self._dump_timer)):
                 data = dump()
@@ -190,7 +189,6 @@ class DeliveryProgress:
                         self._disk.save(path, data)
                 except OSError as exc:
                     self._warn("the progress of delayed messages cannot be saved: %s", exc)
-        self._file.close()
 
 
 def _end(marks: Sequence[Mark]) -> int:

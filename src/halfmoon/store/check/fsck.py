@@ -18,6 +18,7 @@ from halfmoon.store.check.sound_runs import chains_are_whole, has_entries, has_k
 from halfmoon.store.check.tables import TableCheck
 from halfmoon.store.check.transactions import Problem, TransactionCheck
 from halfmoon.store.checkpoint import CheckpointFile, read_last_run
+from halfmoon.store.journal import Journal
 from halfmoon.store.keyindex.key_index import HEADER_BYTES, SLOT, SLOT_BYTES, IndexFile, KeyIndex
 from halfmoon.store.layout import (
     ABORT,
@@ -27,6 +28,7 @@ from halfmoon.store.layout import (
     CONSUME_QUEUE,
     HALF_TOPIC,
     INDEX,
+    JOURNAL,
     OP_TOPIC,
     REDO_LOG,
     STATE_BYTES,
@@ -36,6 +38,7 @@ from halfmoon.store.layout import (
     file_offset,
     queue_directory,
 )
+from halfmoon.store.legacy import read_journal
 from halfmoon.store.log.commit_log import NOTHING_THERE, CommitLog, DamagedRange
 from halfmoon.store.queues.consume_queue import ConsumeQueue
 from halfmoon.store.queues.inventory import Inventory, Key
@@ -81,8 +84,9 @@ def fsck(disk: Disk, settings: StoreSettings | None = None, progress: Progress |
     index = KeyIndex(disk, settings.hash_slots, settings.index_entries_max)
     for path in index.load():
         yield Problem(path, "files", f"has {disk.file_size(path)} bytes, but the settings say {index.file_bytes}")
-    transactions = TransactionCheck(disk, on_disk.queues, settings.transaction_file_records)
-    yield from _StoreCheck(disk, log, on_disk, index, transactions, settings, progress).problems()
+    journal = read_journal(disk)
+    transactions = TransactionCheck(disk, journal, on_disk.queues, settings.transaction_file_records)
+    yield from _StoreCheck(disk, journal, log, on_disk, index, transactions, settings, progress).problems()
 
 
 def as_in_directory(disk: Disk, settings: StoreSettings) -> StoreSettings:
@@ -90,10 +94,7 @@ def as_in_directory(disk: Disk, settings: StoreSettings) -> StoreSettings:
 
     What is noted counts, else the largest file: one that was cut short says nothing.
     """
-    inventory = Inventory(disk)
-    inventory.load()
-    inventory.close()
-    noted = inventory.sizes
+    noted = Inventory(read_journal(disk)).sizes
     log_bytes = settings.commit_log_file_bytes if noted is None else noted.born
     queue_bytes = settings.queue_file_bytes if noted is None else noted.first
     redo_bytes = _file_bytes(disk, [REDO_LOG], settings.transaction_file_records * UNIT_BYTES)
@@ -160,17 +161,17 @@ class _QueueRecords:
 
 class _StoreCheck:
     def __init__(
-        self, disk: Disk, log: CommitLog, on_disk: QueuesOnDisk, index: KeyIndex, transactions: TransactionCheck,
-        settings: StoreSettings, progress: Progress | None,
+        self, disk: Disk, journal: Journal, log: CommitLog, on_disk: QueuesOnDisk, index: KeyIndex,
+        transactions: TransactionCheck, settings: StoreSettings, progress: Progress | None,
     ) -> None:  # fmt: skip
         self._progress = progress or (lambda read, all_bytes: None)
-        self._disk, self._log, self._queues, self._index, self._transactions = disk, log, on_disk.queues, index, transactions
+        self._disk, self._journal, self._log, self._queues = disk, journal, log, on_disk.queues
+        self._index, self._transactions = index, transactions
         self._broken = on_disk.broken
-        self._inventory = Inventory(disk)
-        self._inventory.load()
+        self._inventory = Inventory(journal)
         self._records: dict[Key, _QueueRecords] = {}
         self._end = self._told = 0
-        checkpoint_file = CheckpointFile(disk)
+        checkpoint_file = CheckpointFile(disk, journal)
         last_run = read_last_run(disk, checkpoint_file)
         checkpoint, self._written_offset, self._entered_offset = (
             last_run.checkpoint,
@@ -180,6 +181,7 @@ class _StoreCheck:
         self._may_lack_entries = not last_run.clean and checkpoint_file.ours
         """Records behind ``_entered_offset`` may have none yet: after a kill the next start enters them."""
         self._index_known = checkpoint_file.ours
+        self._clean = last_run.clean
         last = self._index.files[-1].header.end_offset if self._index.files else -1
         self._indexed_to = max(last + 1, checkpoint.indexed_offset) if self._index_known else last + 1
         self._listed_index = self._index_files_listed(disk.read(ABORT) == BACKUP_MARK)
@@ -217,7 +219,9 @@ class _StoreCheck:
             yield from self._queue(key)
         yield from self._transactions.problems(self._log.first, self._end)
         ends = {key: queue.end_below(self._end) for key, queue in self._queues.items()}
-        yield from TableCheck(self._disk, self._end, ends).problems()
+        if self._clean and self._journal.damaged:
+            yield Problem(JOURNAL, "rows", "are damaged in one of two copies at least; a start writes both again", certain=False)
+        yield from TableCheck(self._disk, self._journal, self._end, ends).problems()
 
     def _keys(self, indexed: _KeyCursor, position: int, record: RecordFacts) -> Iterator[Problem]:
         """Compare the keys of a record with its index entries; both come in the order of the log."""

@@ -30,11 +30,12 @@ from halfmoon.ports import Disk
 from halfmoon.store.check.aside import Aside
 from halfmoon.store.check.fsck import Problem, as_in_directory
 from halfmoon.store.check.tables import TABLES, saved_copy
-from halfmoon.store.checkpoint import CheckpointFile, read_last_run
+from halfmoon.store.checkpoint import CheckpointFile, LastRun, read_last_run
 from halfmoon.store.layout import (
     ABORT,
     COMMIT_LOG,
     INDEX,
+    JOURNAL,
     REDO_LOG,
     STATE_TABLE,
     TRANSACTION,
@@ -43,6 +44,7 @@ from halfmoon.store.layout import (
     is_topic_directory,
     queue_directory,
 )
+from halfmoon.store.legacy import read_journal
 from halfmoon.store.log.commit_log import CommitLog
 from halfmoon.store.log.sealing import Damage, close_file, damage_of, seal
 from halfmoon.store.queues.consume_queue import ConsumeQueue
@@ -64,8 +66,8 @@ TABLE_LOSS = {
     "config/topics.json": "permissions and numbers of queues; topics that have messages are made again with what their queues say",
     "config/subscriptionGroup.json": "settings of consumer groups",
     "config/consumerOffset.json": "the progress of all groups: they begin like new ones",
-    "config/delayOffset.json": "nothing: delay/progress has it, or what is due is delivered again",
-    "config/timerOffset.json": "nothing: delay/progress has it, or what is due is delivered again",
+    "config/delayOffset.json": "nothing: the journal has it, or what is due is delivered again",
+    "config/timerOffset.json": "nothing: the journal has it, or what is due is delivered again",
     "config/brokerUptime.json": "when the broker did not run: half messages may expire earlier",
 }
 
@@ -130,7 +132,7 @@ def _sort_in(plan: Plan, problem: Problem) -> None:
         plan.transactions = plan.transactions or f"{place}: {reason}"
     elif place in TABLES and problem.what in ("table", "gap"):
         plan.tables[place] = problem.reason
-    elif place.startswith(("config/", "delay/")):
+    elif place.startswith(("config/", JOURNAL)):
         plan.progress = plan.progress or f"{place}: {reason}"
     elif place.startswith(INDEX):
         plan.index = plan.index or f"{place}: {reason}"
@@ -148,7 +150,7 @@ def _look_at_log_files(disk: Disk, settings: StoreSettings, plan: Plan) -> None:
     sizes = {offset: disk.file_size(_log_path(offset)) for offset in offsets}
     plan.short_files = [offset for offset in offsets if 0 < sizes[offset] < size]
     there = {offset for offset in offsets if sizes[offset]}
-    last_run = read_last_run(disk, CheckpointFile(disk))
+    last_run = _last_run(disk)
     written, lost_from = last_run.written_offset, last_run.lost_from
     last = max([*there, (written - 1) // size * size if written else 0])
     if there or written:
@@ -156,6 +158,10 @@ def _look_at_log_files(disk: Disk, settings: StoreSettings, plan: Plan) -> None:
         missing = (offset for offset in wanted if offset not in there)
         # Names from there on may be lost with the power, and hold nothing that was promised: a start knows what to do.
         plan.new_files = [*islice((offset for offset in missing if lost_from is None or offset < lost_from), _FILES_MAX)]
+
+
+def _last_run(disk: Disk) -> LastRun:
+    return read_last_run(disk, CheckpointFile(disk, read_journal(disk)))
 
 
 def _log_path(offset: int) -> str:
@@ -258,7 +264,7 @@ def _complete_log(disk: Disk, settings: StoreSettings, plan: Plan, say: Say) -> 
         disk.sync_directory(COMMIT_LOG)
     if plan.new_files:
         segments.load()
-        written = read_last_run(disk, CheckpointFile(disk)).written_offset
+        written = _last_run(disk).written_offset
         for offset in plan.new_files:
             if max(segments.last or 0, written) >= offset + segments.file_bytes:  # else the next message goes into it
                 close_file(segments, offset)
@@ -276,12 +282,12 @@ def _mend_table(disk: Disk, path: str, aside: Aside) -> None:
 
 
 def _set_queues_aside(disk: Disk, plan: Plan, aside: Aside) -> None:
-    inventory = Inventory(disk)
-    inventory.load()
+    journal = read_journal(disk)
     try:
-        inventory.begin_rebuild(plan.queues)  # first: what is left of a queue must not be taken for all there was
+        journal.begin(again=True)
+        Inventory(journal).begin_rebuild(plan.queues)  # first: what is left of a queue must not be taken for all there was
     finally:
-        inventory.close()
+        journal.close()
     for key in plan.queues:
         directory = queue_directory(*key)
         for name in disk.list(directory):
@@ -304,7 +310,7 @@ def seal_log(disk: Disk, settings: StoreSettings, aside: Aside) -> list[Damage]:
     log = CommitLog(disk, settings.commit_log_file_bytes, bytes(8), settings.message_bytes_max)
     log.segments.load()
     left, counts = [], Counter[bool]()
-    for damage in damage_of(log, read_last_run(disk, CheckpointFile(disk)).written_offset):
+    for damage in damage_of(log, _last_run(disk).written_offset):
         aside.copy(log.segments, damage.start, damage.size_bytes)
         sealed = seal(log.segments, damage)
         counts[sealed] += 1

@@ -12,9 +12,11 @@ from typing import TypeVar
 from halfmoon.errors import PeerError
 from halfmoon.ports import Disk
 from halfmoon.store.check.transactions import Problem
+from halfmoon.store.journal import Journal
+from halfmoon.store.layout import JOURNAL
 from halfmoon.store.queues.inventory import Key
 from halfmoon.store.timer.messages import SCHEDULE_TOPIC, TIMER_TOPIC
-from halfmoon.store.timer.progress import PROGRESS, ProgressFile
+from halfmoon.store.timer.progress import read_progress
 from halfmoon.wire.bodies import (
     ConsumerOffsetTable,
     DelayOffsetTable,
@@ -45,8 +47,8 @@ T = TypeVar("T")
 class TableCheck:
     """The tables of one directory. ``ends`` is behind the last message of each queue."""
 
-    def __init__(self, disk: Disk, log_end: int, ends: Mapping[Key, int]) -> None:
-        self._disk, self._log_end, self._ends = disk, log_end, ends
+    def __init__(self, disk: Disk, journal: Journal, log_end: int, ends: Mapping[Key, int]) -> None:
+        self._disk, self._journal, self._log_end, self._ends = disk, journal, log_end, ends
 
     def problems(self) -> Iterator[Problem]:
         """Yield where tables and queues do not agree."""
@@ -83,10 +85,10 @@ class TableCheck:
         if timer is not None:
             yield from self._ahead(TIMER, "the timer", (TIMER_TOPIC, 0), timer.low)
 
-        progress = ProgressFile(self._disk).read()
+        progress = read_progress(self._journal)
         if progress is not None and progress.position <= self._log_end:  # else it is about lost messages, and a start forgets it
-            yield from self._levels_ahead(PROGRESS, progress.levels)
-            yield from self._ahead(PROGRESS, "the timer", (TIMER_TOPIC, 0), progress.low)
+            yield from self._levels_ahead(JOURNAL, progress.levels)
+            yield from self._ahead(JOURNAL, "the timer", (TIMER_TOPIC, 0), progress.low)
 
     def _levels_ahead(self, path: str, offsets: Mapping[int, int]) -> Iterator[Problem]:
         for level, offset in offsets.items():

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from halfmoon.errors import StoreError
 from halfmoon.ports import Disk
+from halfmoon.store.journal import Journal
 from halfmoon.store.layout import (
     COMMIT,
     HALF_TOPIC,
@@ -20,7 +21,7 @@ from halfmoon.store.layout import (
     REDO_LOG,
     STATE_BYTES,
     STATE_TABLE,
-    TRANSACTION_CHECKPOINT,
+    TRANSACTION,
     UNIT_BYTES,
 )
 from halfmoon.store.queues.missing import Queues
@@ -35,7 +36,7 @@ from halfmoon.store.transactions.walk import (
     indexes_of,
     transaction_record,
 )
-from halfmoon.store.transactions.watermark import Watermark, WatermarkFile
+from halfmoon.store.transactions.watermark import Watermark, read_watermark
 
 
 class Problem(NamedTuple):
@@ -54,9 +55,9 @@ class Problem(NamedTuple):
 class TransactionCheck:
     """Takes every whole record in the order of the log, and yields the problems at the end."""
 
-    def __init__(self, disk: Disk, queues: Queues, file_records: int) -> None:
+    def __init__(self, disk: Disk, journal: Journal, queues: Queues, file_records: int) -> None:
         self._has_entry = EntryLookup(queues)
-        watermark = WatermarkFile(disk).read()
+        watermark = read_watermark(journal)
         self._is_there = watermark is not None and not watermark.foreign
         self._watermark = watermark or Watermark()
         self._lost = not self._watermark.clean and self._watermark.boot != (disk.boot_id() or "")
@@ -131,7 +132,7 @@ class TransactionCheck:
         if not self._is_there:
             return
         if self._watermark.position > log_end:
-            yield Problem(TRANSACTION_CHECKPOINT, "position", f"is {self._watermark.position}, the log ends at {log_end}")
+            yield Problem(f"{TRANSACTION}/watermark", "position", f"is {self._watermark.position}, the log ends at {log_end}")
         yield from self._states_differ(log_first)
         yield from self._units_differ(log_first)
 

@@ -164,6 +164,7 @@ class QueueCreation:
         if isinstance(result, Exception):
             self._health.sync_failed(result)
             result = [result] * len(jobs)
+        created = list[ConsumeQueue]()
         for key, error in zip(jobs, result):
             job = jobs[key]
             if isinstance(error, OSError) and error is not failed:
@@ -175,7 +176,8 @@ class QueueCreation:
                 if job.extension is not None:
                     self._reservations.granted(job.extension)
                 self._queues[key] = job.queue
-                self._inventory.note([job.queue], self._log.end)
+                created.append(job.queue)
+        self._inventory.note(created, self._log.end)
         # Only once all of them are entered: a caller may need several of these queues.
         for key, error in zip(jobs, result):
             _call(jobs[key].waiting, None if key in forgotten else error, now)

@@ -105,10 +105,10 @@ def missing(on_disk: QueuesOnDisk, inventory: Inventory, commit_log: CommitLog, 
     has_records = commit_log.segments.last is not None and commit_log.facts_at(commit_log.first) is not None
     if EVERYTHING in reasons or (not inventory.there and not on_disk.queues and has_records):
         log.warning("%s is missing and rebuilt from the log, queues of deleted topics that it still has included", CONSUME_QUEUE)
-        return Rebuild({**dict.fromkeys(on_disk.broken, Row(-1)), **inventory.queues}, everything=True)
+        return Rebuild({**dict.fromkeys(on_disk.broken, Row()), **inventory.queues}, everything=True)
     for key, reason in reasons.items():
         log.warning("%s is rebuilt from the log: %s", queue_directory(*key), reason)
-    return Rebuild({key: inventory.queues.get(key) or Row(-1) for key in reasons})
+    return Rebuild({key: inventory.queues.get(key) or Row() for key in reasons})
 
 
 def _lacks(queue: ConsumeQueue | None, row: Row, log_end: int, *, lost_from: int | None) -> str | None:

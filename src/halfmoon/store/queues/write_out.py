@@ -101,9 +101,9 @@ class WriteOut:
     def _synced(self, noted: list[tuple[ConsumeQueue, int]], synced: Callable[[], None]) -> None:
         if self._health.failure:
             return
-        for queue, end in noted:
-            if self._queues.get((queue.topic, queue.queue_id)) is queue:
-                self._inventory.note_durable(queue, end, self._log.end)
+        there = [(queue, end) for queue, end in noted if self._queues.get((queue.topic, queue.queue_id)) is queue]
+        self._inventory.note_durable(there, self._log.end)
+        for queue, _ in noted:
             self._grown.pop(queue, None)
         synced()
 

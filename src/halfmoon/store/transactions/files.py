@@ -11,23 +11,24 @@ from collections.abc import Callable
 from halfmoon.effects import Work
 from halfmoon.instant import Instant
 from halfmoon.ports import Disk, File
+from halfmoon.store.journal import Journal
 from halfmoon.store.layout import CHECKS, REDO_LOG, STATE_TABLE, TRANSACTION, file_offset
 from halfmoon.store.settings import StoreSettings
 from halfmoon.store.transactions.check_slots import CheckSlots
 from halfmoon.store.transactions.redo_log import RedoLog
 from halfmoon.store.transactions.state_table import BLOCK, StateTable
-from halfmoon.store.transactions.watermark import Watermark, WatermarkFile
+from halfmoon.store.transactions.watermark import Watermark, WatermarkRow
 
 
 class TransactionFiles:
     """The files. ``none_below`` as in `Watermark`."""
 
-    def __init__(self, disk: Disk, settings: StoreSettings) -> None:
+    def __init__(self, disk: Disk, settings: StoreSettings, journal: Journal) -> None:
         self.disk = disk
         self.table = StateTable(disk, settings.transaction_file_records)
         self.redo = RedoLog(disk, settings.transaction_file_records)
         self.slots = CheckSlots(disk)
-        self.watermark = WatermarkFile(disk)
+        self.watermark = WatermarkRow(journal)
         self.boot = disk.boot_id() or ""
         self.none_below = 0
         self._owed: tuple[list[File], list[str]] = ([], [])
@@ -135,10 +136,6 @@ class TransactionFiles:
         self.redo.reset()
         self.marks = deque([(0, 0)])
         self.none_below = 0
-
-    def close(self) -> None:
-        """Let go of the watermark; table and redo log need nothing."""
-        self.watermark.close()
 
 
 def _forget_result(result: Exception | None, now: Instant) -> None:

@@ -44,7 +44,7 @@ class TransactionIndex:
 
     def __init__(self, disk: Disk, store: Store, settings: StoreSettings) -> None:
         self._store = store
-        self._files = files = TransactionFiles(disk, settings)
+        self._files = files = TransactionFiles(disk, settings, store.journal)
         self._table, self._redo, self._slots = files.table, files.redo, files.slots
         self._interval_ms = settings.flush_transactions_interval_ms
         self._held: int | None = None
@@ -78,11 +78,7 @@ class TransactionIndex:
         Raises OSError when the disk fails.
         """
         index = cls(disk, store, settings)
-        try:
-            recovered = recover_index(index._files, store, settled_below)
-        except BaseException:
-            index._files.close()
-            raise
+        recovered = recover_index(index._files, store, settled_below)
         index.unfinished, index.ignored, index.rebuilt = sorted(recovered.unfinished), recovered.ignored, recovered.rebuilt
         index._held = min(recovered.unfinished.values(), default=None)
         index._tried_position = index._files.watermark.last.position
@@ -282,7 +278,7 @@ class TransactionIndex:
         self._start_sync()
 
     def close(self, now: Instant) -> None:
-        """Write the last watermark, when the log is durable, and let go of the files. Waits for the disk.
+        """Write the last watermark, when the log is durable. Waits for the disk.
 
         To be called once the works of `Store.stop` are done.
         """
@@ -294,8 +290,6 @@ class TransactionIndex:
                 self._finish()
         except OSError as exc:
             self._freeze(exc)
-        finally:
-            self._files.close()
 
     def _finish(self) -> None:
         watermark, durable_from = self._snapshot()

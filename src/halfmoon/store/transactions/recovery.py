@@ -24,7 +24,7 @@ from halfmoon.store.transactions.files import TransactionFiles
 from halfmoon.store.transactions.redispatch import Redispatch, restore_states
 from halfmoon.store.transactions.state_table import BLOCK, State
 from halfmoon.store.transactions.walk import EntryLookup, first_half, transaction_records
-from halfmoon.store.transactions.watermark import Watermark
+from halfmoon.store.transactions.watermark import Watermark, read_watermark
 
 log = logging.getLogger("halfmoon.store.transactions")
 
@@ -42,7 +42,7 @@ class RecoveredIndex(NamedTuple):
 
 def recover_index(files: TransactionFiles, store: Store, settled_below: int) -> RecoveredIndex:
     """Bring the files and the log into agreement. ``settled_below``: see `TransactionIndex.open`. Raises OSError."""
-    was = files.watermark.read()
+    was = read_watermark(store.journal)
     if was is None or was.foreign:
         recovered = _rebuild(files, store, "there is no watermark", settled_below, foreign=True)
     else:

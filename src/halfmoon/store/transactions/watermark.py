@@ -1,11 +1,11 @@
-"""The watermark: how far the files of the transaction index were brought, and are synced. The newest whole slot of two counts.
+"""The watermark: how far the files of the transaction index were brought, and are synced. A row of the journal.
 
-The slots (`store.two_slots`) begin at byte 0 and 2048, and hold (big endian)::
+Its value (big endian)::
 
-    position, records, units, settled, redo_from, none_below, end i64 | boot 64
+    flags u8 | position, records, units, settled, redo_from, none_below, end i64 | boot 64
 
-A slot is only written once what it says is on the device, so the older one is as true as the newer; a start from it reads more of
-the log. Reads and writes one small file; decides nothing.
+It is only written once what it says is on the device, so an older one is as true as the newest; a start from it reads more of the
+log. Decides nothing.
 """
 
 from __future__ import annotations
@@ -13,11 +13,9 @@ from __future__ import annotations
 from struct import Struct
 from typing import NamedTuple
 
-from halfmoon.ports import Disk
-from halfmoon.store.layout import TRANSACTION, TRANSACTION_CHECKPOINT
-from halfmoon.store.two_slots import TwoSlots
+from halfmoon.store.journal import Journal, Kind, Row
 
-_SLOT = Struct(">qqqqqqq64s")
+_VALUE = Struct(">Bqqqqqqq64s")
 _CLEAN, _FOREIGN = 1, 2
 
 
@@ -46,42 +44,32 @@ class Watermark(NamedTuple):
     """Which boot of the machine writes the files."""
 
 
-class WatermarkFile:
-    """The file. ``durable`` is what the device has of it."""
+def read_watermark(journal: Journal) -> Watermark | None:
+    """Return the newest watermark; None: there is none."""
+    value = journal.value(Kind.WATERMARK)
+    if value is None:
+        return None
+    flags, *numbers, boot = _VALUE.unpack(value)
+    text = boot.rstrip(b"\0").decode("utf-8", "replace")
+    return Watermark._make((*numbers, bool(flags & _CLEAN), bool(flags & _FOREIGN), text))
 
-    def __init__(self, disk: Disk) -> None:
-        self._disk = disk
-        self._slots = TwoSlots(disk, TRANSACTION_CHECKPOINT, (0, 2048), _SLOT.size)
-        self._new_name = True
-        self.last = Watermark()
-        self.durable = Watermark()
 
-    def read(self) -> Watermark | None:
-        """Return the newest watermark; None: there is none. Nothing is changed."""
-        _, slots = self._slots.read() or (b"", [])
-        if not slots:
-            return None
-        newest = slots[0]
-        self._slots.sequence = max(self._slots.sequence, newest.sequence)
-        *numbers, boot = _SLOT.unpack(newest.held)
-        text = boot.rstrip(b"\0").decode("utf-8", "replace")
-        return Watermark._make((*numbers, bool(newest.flags & _CLEAN), bool(newest.flags & _FOREIGN), text))
+class WatermarkRow:
+    """The row. ``last`` was written last; ``durable`` is what the device has."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self.last = self.durable = Watermark()
 
     def write(self, watermark: Watermark) -> None:
-        """Put a watermark into the next slot; `sync` makes it durable."""
+        """Write a watermark; `sync` makes it durable. Raises OSError."""
         *numbers, clean, foreign, boot = watermark
-        self._slots.write(_CLEAN * clean | _FOREIGN * foreign, _SLOT.pack(*numbers, boot.encode()[:64]))
+        flags = _CLEAN * clean | _FOREIGN * foreign
+        self._journal.write(Row(Kind.WATERMARK, b"", _VALUE.pack(flags, *numbers, boot.encode()[:64])))
         self.last = watermark
 
     def sync(self) -> None:
         """Wait until the last written watermark is on the device. May be called from another thread."""
         watermark = self.last
-        if self._slots.sync():
-            if self._new_name:
-                self._disk.sync_directory(TRANSACTION)
-                self._new_name = False
-            self.durable = watermark
-
-    def close(self) -> None:
-        """Let go of the file."""
-        self._slots.close()
+        self._journal.sync()
+        self.durable = watermark
