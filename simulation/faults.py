@@ -18,7 +18,7 @@ from halfmoon.testing.cluster import BrokerNode, Cluster
 from halfmoon.testing.disk import Stopped
 from halfmoon.testing.host import CoreHost
 from simulation.damage.log import Hit, damage_log, judge_loss, judge_start, listening, log_of, whole_records
-from simulation.ledger import Fault, Ledger, Place
+from simulation.ledger import FoundFault, Ledger, Place
 
 SLOW_US = (20_000, 2_000_000)
 """Duration of a sync on a disk that is slow, microseconds: up to 2 s."""
@@ -340,4 +340,4 @@ class Faults:
         self.cluster.timeline.after(self._random.randint(*between_ms), action)
 
     def _note(self, broker: BrokerNode, kind: str) -> None:
-        self._ledger.faults.append(Fault(self.cluster.timeline.now, broker.name, kind))
+        self._ledger.faults.append(FoundFault(self.cluster.timeline.now, broker.name, kind))

@@ -28,7 +28,7 @@ from simulation.damage.fsck import judge_fsck
 from simulation.damage.rebuild import indexes_differ
 from simulation.faults import SLOW_US, STUCK_US, Faults
 from simulation.ledger import Contents, Ledger, Place, Queue, Seen
-from simulation.users import Plan, read_queue
+from simulation.users import WorkloadPlan, read_queue
 from simulation.verdict import Verdict, by_checker, errors_logged
 
 BROKER = {"save_offsets_ms": 1000}
@@ -57,7 +57,7 @@ class History:
 
     cluster: Cluster
     faults: Faults
-    plan: Plan
+    plan: WorkloadPlan
     settings: dict[str, Any]
     """Settings of the brokers."""
 
@@ -100,7 +100,7 @@ class History:
         merged = {part: {**drawn.get(part, {}), **options.get(part, {})} for part in ("broker", "store")}
         self.messages.flush, self.settings = self.flush, merged["broker"]
         self.cluster = cluster = Cluster(self.seed, flush=self.flush, **{**drawn, **options, **merged})
-        self.plan = Plan({each.name: each.address for each in cluster.brokers}, self.messages, lambda: cluster.timeline.now)
+        self.plan = WorkloadPlan({each.name: each.address for each in cluster.brokers}, self.messages, lambda: cluster.timeline.now)
         if (make := self.workload.FAULTS) is not None:
             chance = cluster.timeline.split("faults")
             self.faults = make(cluster, self.messages, chance, kinds=self.kinds, workload=self.workload)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from simulation.damage.fsck import Damage
+from simulation.damage.fsck import PlantedDamage
 from simulation.damage.log import Hit
 
 
@@ -62,7 +62,7 @@ class Waited(NamedTuple):
     took_ms: int
 
 
-class Fault(NamedTuple):
+class FoundFault(NamedTuple):
     """Fault of a broker, or its end.
 
     Kinds: ``kill``, ``power``, ``stop`` (asked), ``left``, ``sync`` (one failed), ``start``, ``torn`` (in the middle of a write),
@@ -93,7 +93,7 @@ class Ledger:
     commits: list[Commit] = field(default_factory=list)
     positions: list[Commit] = field(default_factory=list)
     waits: list[Waited] = field(default_factory=list)
-    faults: list[Fault] = field(default_factory=list)
+    faults: list[FoundFault] = field(default_factory=list)
     spoilt: set[tuple[Place, int]] = field(default_factory=set)
     """Queue offsets whose records a disk damaged: nobody can read those again."""
     spoilt_bytes: set[tuple[str, int]] = field(default_factory=set)
@@ -102,14 +102,14 @@ class Ledger:
     """And what they were, by broker."""
     unexpected: list[str] = field(default_factory=list)
 
-    def damage_of(self, broker: str) -> Damage:
+    def damage_of(self, broker: str) -> PlantedDamage:
         """Return what a disk damaged of a broker's log."""
-        return Damage(
+        return PlantedDamage(
             frozenset(place for name, place in self.spoilt_bytes if name == broker),
             frozenset((place.topic, place.queue_id) for place, _ in self.spoilt if place.broker == broker),
         )
 
-    def faults_of(self, broker: str, *kinds: str) -> list[Fault]:
+    def faults_of(self, broker: str, *kinds: str) -> list[FoundFault]:
         """Return the faults of these kinds that hit a broker, in order."""
         return [fault for fault in self.faults if fault.broker == broker and fault.kind in kinds]
 

@@ -10,7 +10,7 @@ from halfmoon.testing.cluster import BrokerNode, Cluster
 from simulation.history import History, Workload
 
 
-class Member:
+class SimulatedMember:
     """A consumer that comes and goes. A workload's own sets ``client`` and says how it leaves (`go`)."""
 
     client: SimPushConsumer | SimPullConsumer
@@ -35,7 +35,7 @@ class Member:
             self.cluster.network.lose(end)
 
 
-M = TypeVar("M", bound=Member)
+M = TypeVar("M", bound=SimulatedMember)
 
 
 class MemberWorkload(Workload, Generic[M]):

@@ -26,7 +26,7 @@ from simulation.checkers import check, routes_agree
 from simulation.faults import REGISTER_MS
 from simulation.history import BROKER, History, Workload, changed
 from simulation.ledger import Contents, Ledger, Place, Seen
-from simulation.users import Plan, consumer, producer, puller
+from simulation.users import WorkloadPlan, consumer, producer, puller
 
 TOPICS = ("orders", "payments")
 GROUP = "consumers"
@@ -156,7 +156,7 @@ def called_silent(cluster: Cluster, least_ms: int = CONNECTION_IDLE_MS, *, beat_
     ]
 
 
-def searches_differ(cluster: Cluster, plan: Plan, contents: Contents, ledger: Ledger) -> list[str]:
+def searches_differ(cluster: Cluster, plan: WorkloadPlan, contents: Contents, ledger: Ledger) -> list[str]:
     """Return which answers to searches by time and by id are not what the queues hold. Brokers' clocks have only gone on."""
     problems = []
     for place, queue in contents.items():

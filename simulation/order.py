@@ -26,7 +26,7 @@ from halfmoon.testing.cluster import BrokerNode
 from halfmoon.testing.host import CoreHost, machine_clock
 from simulation.faults import HOUR_MS
 from simulation.history import BROKER, CLIENT, History
-from simulation.members import Member, MemberWorkload
+from simulation.members import MemberWorkload, SimulatedMember
 from simulation.messages import called_silent
 
 TOPIC, GROUP, QUEUES, KEYS = "orders", "C_orderly", 4, 9
@@ -42,7 +42,7 @@ LOCK_VALID_MS = 30_000
 
 
 @dataclass
-class Call:
+class ListenerCall:
     """Call of a listener with one message.
 
     ``owner`` held the queue's lock as it began, and ``stored`` was the group's offset; both None when the broker did not run.
@@ -68,20 +68,20 @@ class OrderLedger:
     ``cut_off`` are times from which a client may have let its locks run out.
     """
 
-    calls: list[Call] = field(default_factory=list)
+    calls: list[ListenerCall] = field(default_factory=list)
     acked: dict[bytes, str] = field(default_factory=dict)
     upset: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     cut_off: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     late: list[str] = field(default_factory=list)
     """Brokers that a name server did not know soon enough after its start."""
 
-    def was_upset(self, call: Call, until_ms: int, from_ms: int | None = None) -> bool:
+    def was_upset(self, call: ListenerCall, until_ms: int, from_ms: int | None = None) -> bool:
         """Whether a fault took the call's consumer its lock between its begin (or ``from_ms``) and a time."""
         begin_ms = call.begin_ms if from_ms is None else from_ms
         times = self.upset[call.consumer] + self.upset[call.queue.broker_name]
         return any(begin_ms - TOLD_MS <= at <= until_ms for at in times)
 
-    def was_blind(self, call: Call) -> bool:
+    def was_blind(self, call: ListenerCall) -> bool:
         """Whether the call's consumer could not know that its broker was killed and forgot its locks: it was cut off."""
         killed = any(call.begin_ms - LOCK_VALID_MS <= at <= call.begin_ms for at in self.upset[call.queue.broker_name])
         return killed and any(at <= call.begin_ms for at in self.cut_off[call.consumer])
@@ -207,7 +207,7 @@ class Order(MemberWorkload["_Consumer"]):
         return owner, core.offsets.get(GROUP, queue.topic, queue.queue_id) or 0
 
 
-class _Consumer(Member):
+class _Consumer(SimulatedMember):
     """An orderly consumer and its listener, which takes its time and fails now and then."""
 
     client: SimPushConsumer
@@ -233,7 +233,7 @@ class _Consumer(Member):
         """Write the call down, take a while, say how it went."""
         workload, message, timeline = self.workload, messages[0], self.cluster.timeline
         owner, stored = workload.locked_by(message.queue)
-        call = Call(timeline.now, self.id, message.queue, message.queue_offset, bytes(message.body), owner, stored)
+        call = ListenerCall(timeline.now, self.id, message.queue, message.queue_offset, bytes(message.body), owner, stored)
         workload.ledger.calls.append(call)
         yield from sleep(self._random.randint(0, 500 if self._slow else 60))
         call.good = self._random.random() < 0.9
@@ -329,7 +329,7 @@ def order_of_calls(ledger: OrderLedger) -> list[str]:
     return problems
 
 
-def _begun_anew(ledger: OrderLedger, before: Call, call: Call) -> list[str]:
+def _begun_anew(ledger: OrderLedger, before: ListenerCall, call: ListenerCall) -> list[str]:
     upset = ledger.was_upset(before, call.begin_ms) or any(at <= call.begin_ms for at in ledger.cut_off[call.consumer])
     if before.consumer == call.consumer and not upset:
         return [f"{_name(call)} came after {_name(before)} though the queue was not begun anew"]
@@ -374,13 +374,13 @@ def never_consumed(ledger: OrderLedger) -> list[str]:
     return [f"{body!r}, acknowledged in {where}" for body, where in ledger.acked.items() if body not in good]
 
 
-def _by_queue(ledger: OrderLedger) -> dict[MessageQueue, list[Call]]:
-    found: dict[MessageQueue, list[Call]] = {}
+def _by_queue(ledger: OrderLedger) -> dict[MessageQueue, list[ListenerCall]]:
+    found: dict[MessageQueue, list[ListenerCall]] = {}
     for call in ledger.calls:
         found.setdefault(call.queue, []).append(call)
     return found
 
 
-def _name(call: Call) -> str:
+def _name(call: ListenerCall) -> str:
     queue = call.queue
     return f"{call.consumer}'s call of {queue.topic}/{queue.broker_name}/{queue.queue_id}@{call.offset} at {call.begin_ms}"

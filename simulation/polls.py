@@ -25,7 +25,7 @@ from halfmoon.model import ConsumeFrom, Message, MessageQueue, SendResult
 from halfmoon.testing.clients import SimProducer, SimPullConsumer
 from halfmoon.testing.cluster import BrokerNode
 from simulation.history import BROKER, CLIENT, History
-from simulation.members import Member, MemberWorkload
+from simulation.members import MemberWorkload, SimulatedMember
 
 TOPIC, GROUP, QUEUES = "orders", "C_polls", 3
 PEACEFUL = {"join", "leave", "seek", "interrupt"}
@@ -243,7 +243,7 @@ class Polls(MemberWorkload["_Member"]):
         self.cluster.timeline.after(LOOK_MS, self._look)
 
 
-class _Member(Member):
+class _Member(SimulatedMember):
     """A pull consumer and its application, which polls or iterates, works, commits and seeks."""
 
     client: SimPullConsumer

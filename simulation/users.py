@@ -27,7 +27,7 @@ TAGS_USED = ("paid", "sent", "lost")
 
 
 @dataclass
-class Plan:
+class WorkloadPlan:
     """Plan that users of a history share: addresses of brokers, the ledger, and whether to come to an end."""
 
     brokers: dict[str, str]
@@ -38,7 +38,7 @@ class Plan:
 
 
 def producer(
-    plan: Plan, name: str, topic: str, random: Random, *, pause_ms: tuple[int, int] = (0, 30), batches: float = 0.15
+    plan: WorkloadPlan, name: str, topic: str, random: Random, *, pause_ms: tuple[int, int] = (0, 30), batches: float = 0.15
 ) -> Op[int]:
     """Send messages one after another, each again until it is acknowledged, eight times at most; return how many were acknowledged.
 
@@ -60,7 +60,7 @@ def producer(
     return acknowledged
 
 
-def _send_until_acked(plan: Plan, name: str, number: int, place: Place, bodies: list[bytes], random: Random) -> Op[int]:
+def _send_until_acked(plan: WorkloadPlan, name: str, number: int, place: Place, bodies: list[bytes], random: Random) -> Op[int]:
     header, body = _framed(place, name, number, bodies, (yield Now()), random)
     for _ in range(8):
         try:
@@ -82,7 +82,7 @@ def _send_until_acked(plan: Plan, name: str, number: int, place: Place, bodies: 
 _RETRY = {1, 2, int(ResponseCode.FLUSH_DISK_TIMEOUT), int(ResponseCode.SERVICE_NOT_AVAILABLE)}
 
 
-def _acknowledged(plan: Plan, name: str, number: int, place: Place, bodies: list[bytes], reply: SendMessageReply) -> int:
+def _acknowledged(plan: WorkloadPlan, name: str, number: int, place: Place, bodies: list[bytes], reply: SendMessageReply) -> int:
     ids = reply.msg_id.split(",")
     if len(ids) != len(bodies) or reply.queue_id != place.queue_id:
         plan.ledger.unexpected.append(f"{len(bodies)} messages to {place} were answered {reply}")
@@ -92,7 +92,7 @@ def _acknowledged(plan: Plan, name: str, number: int, place: Place, bodies: list
     return len(bodies)
 
 
-def _send_oneway(plan: Plan, place: Place, body: bytes, random: Random) -> Op[None]:
+def _send_oneway(plan: WorkloadPlan, place: Place, body: bytes, random: Random) -> Op[None]:
     header, _ = _framed(place, "oneway", 0, [body], (yield Now()), random)
     try:
         yield Tell(plan.brokers[place.broker], header, body)
@@ -120,7 +120,7 @@ def _body(name: str, number: int, random: Random) -> bytes:
     return f"{name}/{number}/".encode() + random.randbytes(size).hex().encode()
 
 
-def puller(plan: Plan, place: Place, random: Random, *, tag: str | None = None) -> Op[int]:
+def puller(plan: WorkloadPlan, place: Place, random: Random, *, tag: str | None = None) -> Op[int]:
     """Read a queue from its beginning to its end, over and over, holding the last pull; return how many messages came."""
     offset = count = 0
     while not plan.closing:
@@ -144,7 +144,7 @@ def puller(plan: Plan, place: Place, random: Random, *, tag: str | None = None) 
     return count
 
 
-def consumer(plan: Plan, group: str, place: Place, random: Random) -> Op[int]:
+def consumer(plan: WorkloadPlan, group: str, place: Place, random: Random) -> Op[int]:
     """Consume a queue from the group's stored offset and commit what was consumed; return the last offset confirmed."""
     confirmed = -1
     address = plan.brokers[place.broker]
@@ -179,13 +179,13 @@ def consumer(plan: Plan, group: str, place: Place, random: Random) -> Op[int]:
     return confirmed
 
 
-def _waited(plan: Plan, place: Place, reply: Command, wait_ms: int, begun_ms: int) -> None:
+def _waited(plan: WorkloadPlan, place: Place, reply: Command, wait_ms: int, begun_ms: int) -> None:
     """Write down how long a pull waited that found nothing."""
     if reply.code == 19:
         plan.ledger.waits.append(Waited(plan.clock(), place, wait_ms, plan.clock() - begun_ms))
 
 
-def _take(plan: Plan, place: Place, reply: Command, tag: str | None) -> tuple[int, int] | None:
+def _take(plan: WorkloadPlan, place: Place, reply: Command, tag: str | None) -> tuple[int, int] | None:
     """Write down what a pull brought; return the next offset and the number of messages, or None to try again later."""
     if reply.code not in (0, 19, 20, 21):
         if reply.code not in (1, 2, 14, 17):
@@ -210,7 +210,7 @@ def _take(plan: Plan, place: Place, reply: Command, tag: str | None) -> tuple[in
     return header.next_begin_offset, count
 
 
-def _whole_messages(plan: Plan, place: Place, reply: Command) -> list[tuple[StoredMessage, bytes]]:
+def _whole_messages(plan: WorkloadPlan, place: Place, reply: Command) -> list[tuple[StoredMessage, bytes]]:
     """Return the messages of a pull's answer; what is no message is written down and ends them."""
     found: list[tuple[StoredMessage, bytes]] = []
     try:
@@ -221,7 +221,7 @@ def _whole_messages(plan: Plan, place: Place, reply: Command) -> list[tuple[Stor
     return found
 
 
-def read_queue(plan: Plan, place: Place) -> Op[dict[int, Seen]]:
+def read_queue(plan: WorkloadPlan, place: Place) -> Op[dict[int, Seen]]:
     """Read all of a queue, from its lowest offset, and return its messages by offset. Raises what the network raises."""
     found: dict[int, Seen] = {}
     offset = 0

@@ -18,7 +18,7 @@ from halfmoon.broker.batches.records import SavedId
 from halfmoon.broker.broker import Broker
 from halfmoon.client.core.produce.coordinator import coordinator
 from halfmoon.testing.cluster import BrokerNode, Cluster
-from simulation.batches.checkers import End, check_batches, copies, left_behind, out_of_place, parked, sums_agree
+from simulation.batches.checkers import BatchEnd, check_batches, copies, left_behind, out_of_place, parked, sums_agree
 from simulation.batches.drivers import BatchDriver, Coordinate
 from simulation.batches.queries import LEVELS, QUEUES, SENDS, TOPIC, Query
 from simulation.batches.watch import Watch
@@ -167,7 +167,7 @@ class Batches(Workload):
         powers = Counter(fault.broker for fault in self.messages.faults if fault.kind == "power")
         waited = {broker.name: parked(broker.core) for broker in brokers}
         contents = self.history.contents(self.history.places([TOPIC], QUEUES))
-        problems = {**self.found, **check_batches(self.queries, End(copies(contents), waited, powers))}
+        problems = {**self.found, **check_batches(self.queries, BatchEnd(copies(contents), waited, powers))}
         problems["part"] = self.watch.problems(self.queries)
         for name, checker in {"left": left_behind, "decides": out_of_place, "sums": sums_agree}.items():
             problems[name] = [problem for broker in brokers for problem in checker(broker.name, broker.core)]

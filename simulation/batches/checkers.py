@@ -13,7 +13,7 @@ from halfmoon.broker.broker import Broker
 from halfmoon.model import StoredMessage
 from halfmoon.wire.codes import COMPRESSED, COMPRESSION_MASK
 from halfmoon.wire.record import decode_record
-from simulation.batches.queries import LEVELS_MS, Query, Row
+from simulation.batches.queries import LEVELS_MS, Query, QueryRow
 from simulation.ledger import Contents, Place
 
 Parked = dict[str, list[int]]
@@ -27,7 +27,7 @@ class Copy(NamedTuple):
     message: StoredMessage
 
 
-class End(NamedTuple):
+class BatchEnd(NamedTuple):
     """State at the end of a history.
 
     ``copies`` by the names of messages, in each queue in its order; messages that each broker ``parked``; and how often each lost
@@ -59,7 +59,7 @@ def parked(broker: Broker) -> Parked:
     return times
 
 
-def check_batches(queries: list[Query], end: End) -> dict[str, list[str]]:
+def check_batches(queries: list[Query], end: BatchEnd) -> dict[str, list[str]]:
     """Return what is wrong, by checker, with the topics of a history at whose end every query was done."""
     problems: defaultdict[str, list[str]] = defaultdict(list)
     for query in queries:
@@ -74,7 +74,7 @@ def check_batches(queries: list[Query], end: End) -> dict[str, list[str]]:
     return problems
 
 
-def _check_query(query: Query, end: End) -> dict[str, list[str]]:
+def _check_query(query: Query, end: BatchEnd) -> dict[str, list[str]]:
     """Return what is wrong with the messages of a query that is done, by checker."""
     rows = query.expected()
     there = {name: those for name, those in end.copies.items() if name.startswith(f"{query.id}/")}
@@ -90,7 +90,7 @@ def _check_query(query: Query, end: End) -> dict[str, list[str]]:
     }
 
 
-def _twice(row: Row, there: list[Copy], end: End) -> list[str]:
+def _twice(row: QueryRow, there: list[Copy], end: BatchEnd) -> list[str]:
     """Check that a message is published once: stored, or parked and delivered once, or again after a loss of power."""
     waited = {broker: len(those[row.name]) for broker, those in end.parked.items() if row.name in those}
     stored = sum(copy.message.prepared_transaction_offset != 0 for copy in there)
@@ -101,7 +101,7 @@ def _twice(row: Row, there: list[Copy], end: End) -> list[str]:
     return problems
 
 
-def _order(rows: list[Row], there: dict[str, list[Copy]]) -> list[str]:
+def _order(rows: list[QueryRow], there: dict[str, list[Copy]]) -> list[str]:
     """Check that messages which do not wait lie in each queue in the order of the query."""
     problems = []
     queues: dict[Place, list[tuple[int, int, str]]] = {}
@@ -114,7 +114,7 @@ def _order(rows: list[Row], there: dict[str, list[Copy]]) -> list[str]:
     return problems
 
 
-def _early(query: Query, row: Row, copy: Copy, end: End) -> list[str]:
+def _early(query: Query, row: QueryRow, copy: Copy, end: BatchEnd) -> list[str]:
     """Check that a level counts from publication: not before anybody asked for a decision, nor before the message was parked."""
     broker, stored_ms = copy.place.broker, copy.message.store_ms
     due_ms = row.deliver_ms
@@ -127,7 +127,7 @@ def _early(query: Query, row: Row, copy: Copy, end: End) -> list[str]:
     return [f"{row.name} came {due_ms - stored_ms} ms early: {row}"] if stored_ms < due_ms else []
 
 
-def _changed(row: Row, message: StoredMessage) -> list[str]:
+def _changed(row: QueryRow, message: StoredMessage) -> list[str]:
     """Check that a message has its body, compressed if it was, and the flag that says so."""
     flag = message.sys_flag & (COMPRESSED | COMPRESSION_MASK)
     problems = [f"{row.name} has the flag {flag:#x}, not {row.sys_flag:#x}"] if flag != row.sys_flag else []

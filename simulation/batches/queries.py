@@ -26,7 +26,7 @@ TIMED_MS_MAX = 15_000
 _FLAGS = (0, 0, COMPRESSED, COMPRESSED | ZLIB)
 
 
-class Row(NamedTuple):
+class QueryRow(NamedTuple):
     """One message. It asks for a ``level`` or for a time, ``deliver_ms`` (0: it does not); ``sys_flag``: it is compressed."""
 
     batch: int
@@ -53,12 +53,12 @@ class Row(NamedTuple):
         return BatchItem(self.body, encode({"KEYS": self.name, **asked}))
 
 
-class Piece(NamedTuple):
+class QueryPiece(NamedTuple):
     """Rows of a task in one request; ``sys_flag`` is that of all of them."""
 
     place: Place
     first_seq: int
-    rows: tuple[Row, ...]
+    rows: tuple[QueryRow, ...]
     sys_flag: int
 
 
@@ -96,7 +96,7 @@ class Query:
     asked_ms: dict[int, dict[str, int]] = field(default_factory=dict)
     """Batch → broker → what its clock said when a decision was asked for first: nothing is published before."""
 
-    def task(self, batch: int, partition: int) -> Iterator[Row]:
+    def task(self, batch: int, partition: int) -> Iterator[QueryRow]:
         """Yield the messages of one task, the same at every try."""
         ways = [way for way in self.sends if way != "compressed"]
         sys_flag = Random(f"{self.seed} {self.id}/{batch}/{partition}").choice(_FLAGS) if "compressed" in self.sends else 0
@@ -106,30 +106,30 @@ class Query:
             way = chance.choice(("", "", *ways)) if ways else ""
             level = chance.randint(1, len(LEVELS_MS)) if way == "level" else 0
             deliver_ms = self.since_ms + chance.randint(1, TIMED_MS_MAX) if way == "time" else 0
-            yield Row(batch, partition, name, level, deliver_ms, sys_flag)
+            yield QueryRow(batch, partition, name, level, deliver_ms, sys_flag)
 
-    def place(self, row: Row, attempt: str) -> Place:
+    def place(self, row: QueryRow, attempt: str) -> Place:
         """Return where an attempt sends a message."""
         names = self.seen[attempt]
         chance = crc32(row.name.encode(), crc32(attempt.encode()) if self.wandering else 0)
         return Place(names[chance % len(names)], TOPIC, chance // 7 % QUEUES)
 
-    def places(self, row: Row) -> set[Place]:
+    def places(self, row: QueryRow) -> set[Place]:
         """Return where a message may be: where the decided attempt sent it, or any, when no driver was told which that is."""
         tried = self.attempts.get((row.batch, row.partition), set())
         return {self.place(row, attempt) for attempt in tried & self.chosen.get(row.batch, set()) or tried}
 
-    def pieces(self, batch: int, partition: int, attempt: str, most: int) -> list[Piece]:
+    def pieces(self, batch: int, partition: int, attempt: str, most: int) -> list[QueryPiece]:
         """Return one task's requests, ``most`` messages in each."""
-        queues: dict[Place, list[Row]] = {}
+        queues: dict[Place, list[QueryRow]] = {}
         for row in self.task(batch, partition):
             queues.setdefault(self.place(row, attempt), []).append(row)
         return [
-            Piece(place, first, tuple(rows[first : first + most]), rows[first].sys_flag)
+            QueryPiece(place, first, tuple(rows[first : first + most]), rows[first].sys_flag)
             for place, rows in queues.items()
             for first in range(0, len(rows), most)
         ]
 
-    def expected(self) -> list[Row]:
+    def expected(self) -> list[QueryRow]:
         """Return all messages in their order: that of batches, of partitions, of rows."""
         return [row for batch in range(self.target) for partition in range(self.partitions) for row in self.task(batch, partition)]

@@ -22,14 +22,14 @@ _IN_QUEUE = re.compile(r"(\S+), queue (\d+)(?:, offset \d+)?")
 TRANSACTIONS = "transaction/"
 
 
-class Damage(NamedTuple):
+class PlantedDamage(NamedTuple):
     """Damage of a broker's log since its first start: records by physical offset, and their queues."""
 
     places: frozenset[int]
     queues: frozenset[tuple[str, int]]
 
 
-def judge_fsck(disk: SimDisk, problems: Iterable[Problem], damage: Damage, *, transactions: bool = True) -> list[str]:
+def judge_fsck(disk: SimDisk, problems: Iterable[Problem], damage: PlantedDamage, *, transactions: bool = True) -> list[str]:
     """Return what `fsck` did not name, and what it called damaged without a reason, of a store that was stopped cleanly.
 
     ``transactions``: something of a transaction was hit, so that the index of transactions may differ from the log.

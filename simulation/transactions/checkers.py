@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from simulation.checkers import may_be_gone
 from simulation.ledger import Contents
-from simulation.transactions.ledger import Check, Decision, TxLedger
+from simulation.transactions.ledger import CheckRecord, DecisionRecord, TxLedger
 from simulation.transactions.log import COMMITTED, EXPIRED, PREPARED, ROLLED_BACK, ExpiredRecord, HalfRecord, TxLog
 from simulation.transactions.producers import key_of
 
@@ -112,7 +112,7 @@ def never_reversed(ledger: TxLedger, logs: Logs) -> list[str]:
     With async flush it may, behind a loss of power that took the first of the two.
     """
     problems = []
-    agreed: defaultdict[tuple[str, int], list[Decision]] = defaultdict(list)
+    agreed: defaultdict[tuple[str, int], list[DecisionRecord]] = defaultdict(list)
     newest = {broker: log.newest() for broker, log in logs.items()}
     for decision in ledger.agreed():
         agreed[decision.broker, newest[decision.broker].get(decision.index, decision.index)].append(decision)
@@ -254,7 +254,7 @@ def asked_in_time(ledger: TxLedger, logs: Logs) -> list[str]:
     Ages are those of the broker's clock: where that stepped forward, or was set to before the message, its first check is early.
     """
     problems = []
-    last: dict[tuple[str, int], Check] = {}
+    last: dict[tuple[str, int], CheckRecord] = {}
     for check in ledger.checks:
         at = (check.broker, check.index)
         half, before = logs[check.broker].halves.get(check.index), last.get(at)
@@ -272,14 +272,14 @@ def asked_in_time(ledger: TxLedger, logs: Logs) -> list[str]:
     return problems
 
 
-def _clock_moved(ledger: TxLedger, check: Check, half: HalfRecord, stored_ms: int) -> bool:
+def _clock_moved(ledger: TxLedger, check: CheckRecord, half: HalfRecord, stored_ms: int) -> bool:
     clock = ledger.clocks.get(check.broker)
     if clock is None:
         return False
     return clock.gained_ms(stored_ms, check.at_ms) > STEP_MS or half.store_ms > clock.shown_at(check.at_ms)
 
 
-def _too_soon(ledger: TxLedger, before: Check, check: Check) -> bool:
+def _too_soon(ledger: TxLedger, before: CheckRecord, check: CheckRecord) -> bool:
     """Whether a check came within an interval of the one before, while all was well."""
     if ledger.checks_per_second < 500:  # what is paced is asked about late, and then not
         return False
@@ -409,12 +409,12 @@ def _wanted(ledger: TxLedger, key: str) -> int | None:
     return COMMITTED if outcome is not None and outcome.committed else ROLLED_BACK
 
 
-def _named(decision: Decision) -> str:
+def _named(decision: DecisionRecord) -> str:
     """Return a decision in words."""
     return "a commit" if decision.committed else "a rollback"
 
 
-def may_be_lost(ledger: TxLedger, logs: Logs, decision: Decision, *, by_ms: int | None = None) -> bool:
+def may_be_lost(ledger: TxLedger, logs: Logs, decision: DecisionRecord, *, by_ms: int | None = None) -> bool:
     """Whether a loss of power or damage may have taken a decision, or the log has let its half message go.
 
     ``by_ms``: only a loss of power until then counts.
@@ -425,9 +425,9 @@ def may_be_lost(ledger: TxLedger, logs: Logs, decision: Decision, *, by_ms: int 
     return gone or damaged or may_be_gone(ledger.messages, broker, decision.at_ms, by_ms=by_ms)
 
 
-def _turned(ledger: TxLedger, logs: Logs) -> list[Decision]:
+def _turned(ledger: TxLedger, logs: Logs) -> list[DecisionRecord]:
     """Return the contradictions that a broker agreed to because a loss of power had taken the decision before."""
-    agreed: defaultdict[tuple[str, int], list[Decision]] = defaultdict(list)
+    agreed: defaultdict[tuple[str, int], list[DecisionRecord]] = defaultdict(list)
     for decision in ledger.agreed():
         agreed[decision.broker, decision.index].append(decision)
     return [

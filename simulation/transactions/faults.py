@@ -14,7 +14,7 @@ from halfmoon.testing.cluster import BrokerNode
 from simulation.faults import HOUR_MS, REGISTER_MS, Faults
 from simulation.transactions.ledger import Trouble, TxLedger
 from simulation.transactions.log import EXPIRED_TOPIC
-from simulation.transactions.producers import Producer
+from simulation.transactions.producers import SimulatedProducer
 
 
 class TxFaults(Faults):
@@ -39,7 +39,7 @@ class TxFaults(Faults):
         self.kinds = sorted(set(self.kinds))
         self.away: set[str] = set()
         """Groups of which nobody lives now that knows their transactions."""
-        self._unheard: list[Producer] = []
+        self._unheard: list[SimulatedProducer] = []
         """Killed behind a cut."""
 
     @property
@@ -100,7 +100,7 @@ class TxFaults(Faults):
         self._empty(strangers=False)
 
     def _empty(self, *, strangers: bool) -> None:
-        there: list[Producer] = self._workload.producers
+        there: list[SimulatedProducer] = self._workload.producers
         groups = sorted({producer.group for producer in there} - self.away)
         if not groups:
             return
@@ -112,7 +112,7 @@ class TxFaults(Faults):
         budget_ms = (self._tx.checks_max + 2) * self._tx.interval_ms + self._tx.minimum_age_ms
         self._later((budget_ms, budget_ms + 2000), partial(self._return, group))
 
-    def _kill(self, producer: Producer) -> None:
+    def _kill(self, producer: SimulatedProducer) -> None:
         self.cluster.timeline.note(producer.name, "is killed")
         self._workload.producers.remove(producer)
         host = producer.client.host

@@ -1,7 +1,7 @@
 """Facts of a history of transactions: databases, producers and faults, for `simulation.transactions.checkers`.
 
-A `Database` is what a producer group keeps its own truth in: what it says once it says for ever, whoever is killed. Times are the
-world's, milliseconds. Values only; nobody here asks a broker.
+A `LedgerDatabase` is the truth of a producer group: an answer that it gave once never changes, whichever process is killed. Times are
+the world's, in milliseconds. Values only; nothing here asks a broker.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from simulation.ledger import Ledger
 from simulation.transactions.clocks import BrokerClock
 
 
-class Outcome(NamedTuple):
+class RecordedOutcome(NamedTuple):
     """Outcome of a local transaction, and its time."""
 
     committed: bool
     at_ms: int
 
 
-class Database:
+class LedgerDatabase:
     """One producer group's database. The first outcome of a transaction counts and stays."""
 
     def __init__(self) -> None:
-        self.outcomes: dict[str, Outcome] = {}
+        self.outcomes: dict[str, RecordedOutcome] = {}
         self.open_until_ms: dict[str, int] = {}
         """Transactions that are under way, and until when the database waits for them."""
 
@@ -35,7 +35,7 @@ class Database:
     def decide(self, key: str, *, committed: bool, now: int) -> bool:
         """Commit or roll back; return whether it is committed: an outcome that was there before wins."""
         self.open_until_ms.pop(key, None)
-        return self.outcomes.setdefault(key, Outcome(committed, now)).committed
+        return self.outcomes.setdefault(key, RecordedOutcome(committed, now)).committed
 
     def ask(self, key: str, now: int) -> bool | None:
         """Return whether a transaction committed, None while it is under way; one that never ends is rolled back here."""
@@ -44,7 +44,7 @@ class Database:
         return self.decide(key, committed=False, now=now)
 
 
-class Half(NamedTuple):
+class HalfRecord(NamedTuple):
     """A half message that a broker acknowledged: ``index`` is its half queue offset."""
 
     at_ms: int
@@ -55,7 +55,7 @@ class Half(NamedTuple):
     group: str
 
 
-class Decision(NamedTuple):
+class DecisionRecord(NamedTuple):
     """A second phase that was answered. ``code`` 0: the broker agreed."""
 
     asked_ms: int
@@ -67,7 +67,7 @@ class Decision(NamedTuple):
     code: int
 
 
-class Check(NamedTuple):
+class CheckRecord(NamedTuple):
     """A check that a producer got, and what it answered: 8 commit, 12 rollback, 0 unknown, -1 open, -2 not its own."""
 
     at_ms: int
@@ -149,7 +149,7 @@ class TxLedger:
     checks_per_second: int
     strangers: int = 0
     """Members of each group to which no check is their own."""
-    databases: dict[str, Database] = field(default_factory=dict)
+    databases: dict[str, LedgerDatabase] = field(default_factory=dict)
     begun: dict[str, str] = field(default_factory=dict)
     """Every transaction whose half message was sent, and its group."""
     raced: set[str] = field(default_factory=set)
@@ -162,9 +162,9 @@ class TxLedger:
     """Transactions whose producers answer that they do not know, while they are open."""
     opened: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Transactions whose producers answer that they are open: when they began, and until when the database waits for them."""
-    halves: list[Half] = field(default_factory=list)
-    decisions: list[Decision] = field(default_factory=list)
-    checks: list[Check] = field(default_factory=list)
+    halves: list[HalfRecord] = field(default_factory=list)
+    decisions: list[DecisionRecord] = field(default_factory=list)
+    checks: list[CheckRecord] = field(default_factory=list)
     lives: list[ProducerLife] = field(default_factory=list)
     troubles: list[Trouble] = field(default_factory=list)
     by_hand: list[DecisionByHand] = field(default_factory=list)
@@ -184,7 +184,7 @@ class TxLedger:
     crowded: set[str] = field(default_factory=set)
     """Brokers whose disk needed room, so that log files went before their time."""
 
-    def agreed(self) -> list[Decision]:
+    def agreed(self) -> list[DecisionRecord]:
         """Return the second phases that brokers agreed to, in order."""
         return [decision for decision in self.decisions if decision.code == 0]
 
@@ -204,7 +204,7 @@ class TxLedger:
         outcome = self.outcome(key)
         return begun_ms <= begin_ms and end_ms < until_ms and (outcome is None or end_ms < outcome.at_ms)
 
-    def outcome(self, key: str) -> Outcome | None:
+    def outcome(self, key: str) -> RecordedOutcome | None:
         """Return what a transaction's database says."""
         group = self.begun.get(key)
         return None if group is None else self.databases[group].outcomes.get(key)

@@ -28,7 +28,7 @@ from halfmoon.wire.headers.transaction import (
     ListPendingTransactions,
     ResumeCheckHalfMessage,
 )
-from simulation.transactions.ledger import Decision, DecisionByHand, Resume, Shown, TxLedger
+from simulation.transactions.ledger import DecisionByHand, DecisionRecord, Resume, Shown, TxLedger
 from simulation.transactions.log import EXPIRED_TOPIC
 from simulation.transactions.producers import TxPlan, key_of
 
@@ -159,7 +159,7 @@ class Operator:
             wanted.offset = one.index
         reply = yield from _asked(broker, wanted)
         ledger.by_hand[number] = ledger.by_hand[number]._replace(code=reply.code)
-        ended = Decision(asked_ms, clock(), broker.name, one.index, one.keys, committed, reply.code)
+        ended = DecisionRecord(asked_ms, clock(), broker.name, one.index, one.keys, committed, reply.code)
         ledger.decisions.append(ended)
         self._plan.on_ended(ended)
 

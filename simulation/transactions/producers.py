@@ -1,4 +1,4 @@
-"""Transactional producers of a simulated history: our own client, each group over a `Database`, with everything that goes wrong.
+"""Transactional producers of a simulated history: our own client, a `LedgerDatabase` for each group, and faults.
 
 A transaction has a *fate*, drawn from the seed: it is decided at once, slowly or never; its second phase is lost, doubled, late,
 contradicted or sent by a stranger; it is open for longer than all checks take. What the producers learn they write into a
@@ -23,7 +23,7 @@ from halfmoon.testing.cluster import Cluster
 from halfmoon.wire.codes import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from halfmoon.wire.headers.transaction import EndTransaction
 from halfmoon.wire.ids import parse_offset_msg_id
-from simulation.transactions.ledger import Check, Database, Decision, Half, ProducerLife, Resume, TxLedger
+from simulation.transactions.ledger import CheckRecord, DecisionRecord, HalfRecord, LedgerDatabase, ProducerLife, Resume, TxLedger
 
 FATES = {
     "commit": 4, "rollback": 2, "unknown": 1, "slow": 2, "lost": 3, "asked": 3, "doubled": 1, "late": 2, "never": 0.3,
@@ -59,11 +59,11 @@ class TxPlan:
     fates: dict[str, float] = field(default_factory=lambda: dict(FATES))
     pause_ms: tuple[int, int] = (5, 250)
     closing: bool = False
-    on_ended: Callable[[Decision], None] = lambda ended: None
+    on_ended: Callable[[DecisionRecord], None] = lambda ended: None
     on_resumed: Callable[[Resume], None] = lambda resumed: None
 
 
-class Producer:
+class SimulatedProducer:
     """One process of a group: it runs transactions side by side and answers checks, until it is killed.
 
     Without lanes it is one of another part of the program: no check is its own.
@@ -73,7 +73,7 @@ class Producer:
         self.group, self.name, self.clock_ahead_ms, self.lanes = group, name, clock_ahead_ms, lanes
         self._plan, self._random = plan, cluster.timeline.split(f"producer {name}")
         self._broker_names = {broker.address: broker.name for broker in cluster.brokers}
-        self.database: Database = plan.ledger.databases.setdefault(group, Database())
+        self.database: LedgerDatabase = plan.ledger.databases.setdefault(group, LedgerDatabase())
         self._number = 0
         values: dict[str, Any] = CLIENT | ({"retries_max": 0, "send_timeout_ms": 300} if REPEATED in plan.fates else {})
         self.client = SimTransactionProducer(
@@ -114,7 +114,7 @@ class Producer:
             undecided = UNKNOWN if key in ledger.silent else OPEN
             answer = undecided if committed is None else COMMIT if committed else ROLLBACK
         broker = self._broker_names[message.store_host]
-        ledger.checks.append(Check(now, broker, message.queue_offset, key, self.group, self.name, int(answer)))
+        ledger.checks.append(CheckRecord(now, broker, message.queue_offset, key, self.group, self.name, int(answer)))
         return answer
 
     # ---------------------------------------------------------------- transactions
@@ -182,7 +182,7 @@ class Producer:
         if result.status is not SendStatus.SEND_OK:
             return
         place = parse_offset_msg_id(result.offset_msg_id)
-        half = Half(
+        half = HalfRecord(
             self._plan.clock(), result.queue.broker_name, result.queue_offset, place.physical_offset, key, self.group
         )  # fmt: skip
         self._plan.ledger.halves.append(half)
@@ -248,7 +248,7 @@ class Producer:
             return None
         result = stored.result
         broker = result.queue.broker_name
-        ended = Decision(asked_ms, self._plan.clock(), broker, result.queue_offset, key, committed, reply.code)
+        ended = DecisionRecord(asked_ms, self._plan.clock(), broker, result.queue_offset, key, committed, reply.code)
         self._plan.ledger.decisions.append(ended)
         self._plan.on_ended(ended)
         return int(reply.code)

@@ -15,11 +15,11 @@ from simulation.transactions.checkers import Logs, check_transactions
 from simulation.transactions.clocks import read_clocks
 from simulation.transactions.damage import Concerned, concerned, of_the_others
 from simulation.transactions.faults import TxFaults
-from simulation.transactions.ledger import Decision, RemovedHalf, Resume, TxLedger
+from simulation.transactions.ledger import DecisionRecord, RemovedHalf, Resume, TxLedger
 from simulation.transactions.log import COMMITTED, PREPARED, ROLLED_BACK, Device, read_log, table_differs
 from simulation.transactions.operator_checkers import check_operators
 from simulation.transactions.operators import Operator
-from simulation.transactions.producers import FATES, LONG, Producer, TxPlan
+from simulation.transactions.producers import FATES, LONG, SimulatedProducer, TxPlan
 from simulation.users import puller
 
 TOPICS, QUEUES, GROUPS = ("orders", "payments"), 2, ("P_shop", "P_bank")
@@ -45,7 +45,7 @@ class Transactions(Workload):
     def __init__(self, history: History) -> None:
         super().__init__(history)
         self.logs = Logs()
-        self.producers: list[Producer] = []
+        self.producers: list[SimulatedProducer] = []
         self._numbers, self._readers = count(1), list[Task[Any]]()
         self._owed = 0
 
@@ -85,7 +85,9 @@ class Transactions(Workload):
             for _ in range(self.chance.randint(1, 2)):
                 self.start_producer(group)
             for _ in range(self.ledger.strangers):
-                self.producers.append(Producer(cluster, self.transactions, group, f"{group}.{next(self._numbers)}", lanes=0))
+                self.producers.append(
+                    SimulatedProducer(cluster, self.transactions, group, f"{group}.{next(self._numbers)}", lanes=0)
+                )
         for i, place in enumerate(self.history.places(TOPICS, QUEUES)):
             reader = puller(plan, place, cluster.timeline.split(f"reader {i}"))
             self._readers.append(cluster.driver(f"reader-{i}").start(reader, f"reader-{i}"))
@@ -160,9 +162,9 @@ class Transactions(Workload):
     def start_producer(self, group: str) -> None:
         skew_ms = self.chance.choice((0, 0, -3_600_000, 290_000_000)) if "skew" in self.faults.kinds else 0
         name = f"{group}.{next(self._numbers)}"
-        self.producers.append(Producer(self.cluster, self.transactions, group, name, lanes=2, clock_ahead_ms=skew_ms))
+        self.producers.append(SimulatedProducer(self.cluster, self.transactions, group, name, lanes=2, clock_ahead_ms=skew_ms))
 
-    def _on_ended(self, decision: Decision) -> None:
+    def _on_ended(self, decision: DecisionRecord) -> None:
         """Check that with sync flush a decision which a broker agreed to lies on the device already; every third."""
         if self.messages.flush == "sync" and decision.code == 0 and decision.index % 3 == 0:
             outcome = read_log(Device(self.history.broker(decision.broker).disk)).outcomes().get(decision.index)

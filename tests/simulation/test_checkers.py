@@ -14,7 +14,7 @@ from simulation.checkers import (
     reads_stable,
     routes_agree,
 )
-from simulation.ledger import Acked, Commit, Contents, Fault, Ledger, Place, Queue, Seen
+from simulation.ledger import Acked, Commit, Contents, FoundFault, Ledger, Place, Queue, Seen
 
 HERE = Place("broker-a", "orders", 0)
 FLUSH_WINDOW_MS, SAVE_WINDOW_MS = 12_000, 9_000
@@ -57,32 +57,32 @@ def test_an_acknowledged_offset_with_another_body_is_lost() -> None:
 
 def test_power_may_take_with_async_flush_what_was_acknowledged_shortly_before_and_nothing_else() -> None:
     ledger = good("async")
-    ledger.faults = [Fault(100 + FLUSH_WINDOW_MS, "broker-a", "power")]
+    ledger.faults = [FoundFault(100 + FLUSH_WINDOW_MS, "broker-a", "power")]
     assert lost(ledger, contents(b"a")) == []
-    ledger.faults = [Fault(101 + FLUSH_WINDOW_MS, "broker-a", "power")]
+    ledger.faults = [FoundFault(101 + FLUSH_WINDOW_MS, "broker-a", "power")]
     assert lost(ledger, contents(b"a"))
-    ledger.faults = [Fault(100, "broker-b", "power"), Fault(100, "broker-a", "kill")]
+    ledger.faults = [FoundFault(100, "broker-b", "power"), FoundFault(100, "broker-a", "kill")]
     assert lost(ledger, contents(b"a"))
 
 
 def test_power_may_take_what_the_broker_had_no_time_to_sync_because_it_did_not_run() -> None:
     ledger = good("async")
-    down = [Fault(150, "broker-a", "kill"), Fault(90_000, "broker-a", "start")]
-    ledger.faults = [*down, Fault(90_000 + FLUSH_WINDOW_MS, "broker-a", "power")]
+    down = [FoundFault(150, "broker-a", "kill"), FoundFault(90_000, "broker-a", "start")]
+    ledger.faults = [*down, FoundFault(90_000 + FLUSH_WINDOW_MS, "broker-a", "power")]
     assert lost(ledger, contents(b"a")) == []
-    ledger.faults = [*down, Fault(90_001 + FLUSH_WINDOW_MS, "broker-a", "power")]
+    ledger.faults = [*down, FoundFault(90_001 + FLUSH_WINDOW_MS, "broker-a", "power")]
     assert lost(ledger, contents(b"a"))
 
 
 def test_power_may_take_nothing_with_sync_flush() -> None:
     ledger = good("sync")
-    ledger.faults = [Fault(101, "broker-a", "power")]
+    ledger.faults = [FoundFault(101, "broker-a", "power")]
     assert lost(ledger, contents(b"a"))
 
 
 def test_power_never_excuses_another_message_at_an_acknowledged_offset() -> None:
     ledger = good("async")
-    ledger.faults = [Fault(101, "broker-a", "power")]
+    ledger.faults = [FoundFault(101, "broker-a", "power")]
     assert lost(ledger, contents(b"a", b"x"))
 
 
@@ -99,7 +99,7 @@ def test_an_offset_given_twice_is_found() -> None:
 def test_a_hole_in_a_queue_is_found_unless_async_flush_lost_it_with_the_power() -> None:
     ledger = good("async")
     assert "1 holes, the first at 1" in offsets_unique_and_dense(ledger, contents(b"a", None, b"b"))[0]
-    ledger.faults = [Fault(101, "broker-a", "power")]
+    ledger.faults = [FoundFault(101, "broker-a", "power")]
     assert offsets_unique_and_dense(ledger, contents(b"a", None, b"b")) == []
 
 
@@ -116,7 +116,7 @@ def test_a_message_that_changed_between_two_reads_is_found() -> None:
 
 def test_a_message_that_was_read_and_is_gone_is_found() -> None:
     ledger = good()
-    ledger.faults = [Fault(150, "broker-a", "power")]
+    ledger.faults = [FoundFault(150, "broker-a", "power")]
     assert "is gone" in reads_stable(ledger, contents(b"a"))[0]
     ledger.flush = "async"
     assert reads_stable(ledger, contents(b"a")) == []
@@ -135,9 +135,9 @@ def test_a_group_beyond_the_end_of_its_queue_is_found() -> None:
 def test_a_confirmed_offset_that_went_back_is_found_unless_a_crash_came_soon_after() -> None:
     ledger = good()
     assert "committed 2" in consumer_offsets(ledger, contents(b"a", b"b"), {("g", HERE): 1})[0]
-    ledger.faults = [Fault(100 + SAVE_WINDOW_MS, "broker-a", "kill")]
+    ledger.faults = [FoundFault(100 + SAVE_WINDOW_MS, "broker-a", "kill")]
     assert consumer_offsets(ledger, contents(b"a", b"b"), {("g", HERE): 1}) == []
-    ledger.faults = [Fault(100 + SAVE_WINDOW_MS, "broker-a", "stop")]
+    ledger.faults = [FoundFault(100 + SAVE_WINDOW_MS, "broker-a", "stop")]
     assert consumer_offsets(ledger, contents(b"a", b"b"), {("g", HERE): 1})
 
 
@@ -145,7 +145,7 @@ def test_a_confirmed_offset_that_was_forgotten_for_a_while_is_found() -> None:
     ledger = good()
     ledger.positions = [Commit(50, "g", HERE, 0), Commit(200, "g", HERE, 1)]
     assert "later it stood at 1" in consumer_offsets(ledger, contents(b"a", b"b"), {("g", HERE): 2})[0]
-    ledger.faults = [Fault(150, "broker-a", "power")]
+    ledger.faults = [FoundFault(150, "broker-a", "power")]
     assert consumer_offsets(ledger, contents(b"a", b"b"), {("g", HERE): 2}) == []
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simulation.ledger import Fault, Ledger
+from simulation.ledger import FoundFault, Ledger
 
 
 @pytest.mark.parametrize(
@@ -22,11 +22,11 @@ from simulation.ledger import Fault, Ledger
     ],
 )
 def test_the_longest_run_counts_time_without_a_break(faults: list[tuple[int, str]], expected: int) -> None:
-    ledger = Ledger("async", faults=[Fault(at_ms, "b", kind) for at_ms, kind in faults])
-    ledger.faults.append(Fault(500, "another", "kill"))
+    ledger = Ledger("async", faults=[FoundFault(at_ms, "b", kind) for at_ms, kind in faults])
+    ledger.faults.append(FoundFault(500, "another", "kill"))
     assert ledger.longest_run_ms("b", 0, 1000) == expected
 
 
 def test_faults_are_found_by_broker_and_kind() -> None:
-    faults = [Fault(1, "a", "kill"), Fault(2, "b", "kill"), Fault(3, "a", "power"), Fault(4, "a", "stop")]
+    faults = [FoundFault(1, "a", "kill"), FoundFault(2, "b", "kill"), FoundFault(3, "a", "power"), FoundFault(4, "a", "stop")]
     assert Ledger("sync", faults=faults).faults_of("a", "kill", "power") == [faults[0], faults[2]]

@@ -7,10 +7,10 @@ from random import Random
 from halfmoon.testing.clients import SimPushConsumer
 from halfmoon.testing.cluster import Cluster
 from simulation.history import History
-from simulation.members import Member, MemberWorkload
+from simulation.members import MemberWorkload, SimulatedMember
 
 
-class Visitor(Member):
+class Visitor(SimulatedMember):
     def __init__(self, cluster: Cluster, name: str) -> None:
         super().__init__(cluster, name)
         self.greeted = 0

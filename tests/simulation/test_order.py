@@ -21,7 +21,7 @@ from halfmoon.settings import overwrite
 from halfmoon.wire.command import Command
 from halfmoon.wire.headers.offset import OffsetReply
 from simulation.history import simulate
-from simulation.order import Call, Order, OrderLedger, check_order
+from simulation.order import ListenerCall, Order, OrderLedger, check_order
 from tests.simulation.faulty import finds, planted, verdict_on
 from tests.simulation.planted import PULL, QUERY_OFFSET, forgetful, tampered
 
@@ -205,12 +205,12 @@ def test_without_a_fault_the_same_seeds_hold() -> None:
 QUEUE = MessageQueue("orders", "broker-a", 0)
 
 
-def call(number: int, consumer: str = "c1") -> Call:
+def call(number: int, consumer: str = "c1") -> ListenerCall:
     begin_ms = 100_000 + 100 * number
-    return Call(begin_ms, consumer, QUEUE, number, b"key/%d" % number, consumer, number, begin_ms + 50, good=True)
+    return ListenerCall(begin_ms, consumer, QUEUE, number, b"key/%d" % number, consumer, number, begin_ms + 50, good=True)
 
 
-def ledger(*calls: Call) -> OrderLedger:
+def ledger(*calls: ListenerCall) -> OrderLedger:
     return OrderLedger(list(calls), {call.body: f"broker-a/0@{call.offset}" for call in calls})
 
 

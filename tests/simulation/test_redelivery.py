@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from halfmoon.broker.consumers.redelivery import Copy
+from halfmoon.broker.consumers.redelivery import RedeliveredCopy
 from halfmoon.broker.request import Reply, Request
 from simulation.history import simulate
 from simulation.ledger import Ledger
@@ -64,7 +64,7 @@ def forgetful(broker: Any) -> None:
     redelivery, chance = broker.redelivery, Random(1)
     store_copy = redelivery._store_copy
 
-    def stored(request: Request, copy: Copy) -> None:
+    def stored(request: Request, copy: RedeliveredCopy) -> None:
         if chance.random() < 0.1:
             broker.pending_replies.reply(request, Reply())
         else:
@@ -79,7 +79,7 @@ def burying(broker: Any) -> None:
     redelivery = broker.redelivery
     store_copy = redelivery._store_copy
 
-    def stored(request: Request, copy: Copy) -> None:
+    def stored(request: Request, copy: RedeliveredCopy) -> None:
         if copy.topic.startswith("%DLQ%"):
             broker.pending_replies.reply(request, Reply())
         else:

@@ -9,7 +9,7 @@ import pytest
 from halfmoon.testing.cluster import Cluster
 from halfmoon.wire.codes import ROCKETMQ
 from simulation.ledger import Ledger, Place
-from simulation.users import Plan, consumer, producer, puller, read_queue
+from simulation.users import WorkloadPlan, consumer, producer, puller, read_queue
 
 HERE = [Place("broker-a", "orders", queue_id) for queue_id in range(4)]
 
@@ -21,7 +21,7 @@ class Load:
         self.cluster = Cluster(seed=2, flush="sync")
         self.ledger = Ledger("sync")
         timeline = self.cluster.timeline
-        self.plan = Plan({"broker-a": self.cluster.brokers[0].address}, self.ledger, lambda: timeline.now)
+        self.plan = WorkloadPlan({"broker-a": self.cluster.brokers[0].address}, self.ledger, lambda: timeline.now)
         self.chance = timeline.split("users")
         self.tasks: list[Any] = []
 

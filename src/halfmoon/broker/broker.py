@@ -18,7 +18,7 @@ from halfmoon.broker.access.administration import Administration
 from halfmoon.broker.access.files import RuleFiles
 from halfmoon.broker.access.places import topic_at
 from halfmoon.broker.access.reading import CheckedReading
-from halfmoon.broker.admin.admin import Admin
+from halfmoon.broker.admin.admin import AdminService
 from halfmoon.broker.admin.cleaning import Cleaning
 from halfmoon.broker.admin.configuration import Configuration
 from halfmoon.broker.batches.batches import Batches
@@ -101,7 +101,7 @@ class Broker:
         self.locks = Locks(context, self.membership.tell)
         self.progress, self.resets, self.relay, self.queries = Progress(context), Resets(context), Relay(context), Queries(context)
         self.services = Services()
-        self.admin = Admin(context, self.configuration, self.services, self._runtime_texts)
+        self.admin = AdminService(context, self.configuration, self.services, self._runtime_texts)
         self.cleaning = Cleaning(context, self.admin.forget_topic)
         self.registration = Registration(settings, address, ha_address, self.topics.table, self._registered, self.topics.text)
         self.assignment = Assignment(context, self.registration.name_servers, self._start)

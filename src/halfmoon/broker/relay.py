@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 
 import msgspec
 
-from halfmoon.broker.consumers.clients import Member
+from halfmoon.broker.consumers.clients import GroupMember
 from halfmoon.broker.context import Context
 from halfmoon.broker.request import Handlers, Reply, Request
 from halfmoon.broker.service import Service
@@ -115,7 +115,7 @@ class Relay(Service):
         self.ask(request, member, header, body, lambda reply: self._answer(request, reply))
 
     def ask(
-        self, request: Request, member: Member, header: Header, body: bytes, answered: Answered, *, outlives: bool = False
+        self, request: Request, member: GroupMember, header: Header, body: bytes, answered: Answered, *, outlives: bool = False
     ) -> None:  # fmt: skip
         """Ask a client for the sake of ``request``; ``answered`` gets its reply, or that it took longer than `TIMEOUT_MS`, or left.
 
@@ -172,7 +172,7 @@ class Relay(Service):
             raise SystemBusy(f"requests to clients are in progress that have {self._bytes} bytes")
 
     def _ask(
-        self, request: Request, member: Member, header: Header, body: bytes, timeout_ms: int, answered: Answered,
+        self, request: Request, member: GroupMember, header: Header, body: bytes, timeout_ms: int, answered: Answered,
         *, outlives: bool = False,
     ) -> None:  # fmt: skip
         self._opaque = self._opaque + 1 & 0x7FFFFFFF

@@ -16,16 +16,16 @@ from halfmoon.client.blocking import Blocking
 from halfmoon.client.core.ranges import (
     COUNT_MAX,
     NOT_SUPPORTED,
-    Answer,
     BrokersAbsent,
     Missing,
     OffsetsLost,
     QueueEnds,
+    RangeAnswer,
     RangesCore,
     RangeSettings,
+    RangeWindow,
     Segment,
     Selection,
-    Window,
     answer_of,
     looked_through,
     pause_ms,
@@ -233,11 +233,11 @@ class _Reading:
         self._selection, self._born = selection, born
         begin, end = segment
         self._settings: RangeSettings = client.settings
-        self._window = Window(begin, end, end - begin, 1)
+        self._window = RangeWindow(begin, end, end - begin, 1)
         self._short = False
         self._link: SocketConnection | None = None
         self._asked: dict[int, Segment] = {}
-        self._held: dict[int, tuple[Answer, bytes]] = {}
+        self._held: dict[int, tuple[RangeAnswer, bytes]] = {}
         self._failures = 0
 
     def pieces(self) -> Iterator[bytes]:
@@ -336,7 +336,7 @@ class _Reading:
         self._short = address in self._client._foreign_brokers
         window = self._window
         step, ahead = (COUNT_MAX, self._settings.in_flight) if self._short else (window.end - window.head, 1)
-        self._window = Window(window.head, window.end, step, ahead)
+        self._window = RangeWindow(window.head, window.end, step, ahead)
 
     def _in_order(self) -> list[bytes]:
         """Take out of what is held what begins at the head, and so on."""
@@ -353,7 +353,7 @@ class _Reading:
             self._failures = 0
         return bodies
 
-    def _skip(self, answer: Answer) -> None:
+    def _skip(self, answer: RangeAnswer) -> None:
         """Go on behind offsets that are not there, all of them at once, and forget what was asked of them."""
         window, (low, high) = self._window, answer.ends
         if window.head >= high:
@@ -367,7 +367,7 @@ class _Reading:
         self._held.clear()
         window.again(to)
 
-    def _checked(self, segment: Segment, answer: Answer, body: bytes) -> list[bytes]:
+    def _checked(self, segment: Segment, answer: RangeAnswer, body: bytes) -> list[bytes]:
         """Return the records of a part in an answer's body; nearly always that is the body itself."""
         if answer.whole:
             return [body] if body else []
@@ -376,7 +376,7 @@ class _Reading:
             self._tell(gap, answer)
         return [body] if spans == [(0, len(body))] else [body[begin:end] for begin, end in spans]
 
-    def _tell(self, gap: Segment, answer: Answer) -> None:
+    def _tell(self, gap: Segment, answer: RangeAnswer) -> None:
         if self._missing is None:
             raise OffsetsLost(self._queue, *gap, *answer.ends)
         self._missing(*gap)

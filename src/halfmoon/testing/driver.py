@@ -15,7 +15,7 @@ from halfmoon import effects
 from halfmoon.effects import Op
 from halfmoon.errors import ConnectFailed, ConnectionLost, NetworkError, PeerError, RequestTimeout
 from halfmoon.testing.network import End, Network
-from halfmoon.testing.timeline import Timeline, Timer
+from halfmoon.testing.timeline import Timeline, TimelineTimer
 from halfmoon.wire.codes import JSON
 from halfmoon.wire.command import Command, decode, encode, request_command
 from halfmoon.wire.frame import Inbox
@@ -200,7 +200,7 @@ class Driver:
         task._abandon = abandon
 
     def _wait(self, task: Task[Any], asked: effects.Wait, resume: Resume) -> None:
-        timer: Timer | None = None
+        timer: TimelineTimer | None = None
 
         def wake() -> None:
             if timer is not None:

@@ -20,7 +20,7 @@ from halfmoon.runtime.server.supervised import supervised
 from halfmoon.testing.disk import Stopped
 from halfmoon.testing.driver import Calls, Driver, Task
 from halfmoon.testing.network import End, Network
-from halfmoon.testing.timeline import Timeline, Timer
+from halfmoon.testing.timeline import Timeline, TimelineTimer
 
 STEADY_BEGINS_NS = 1_600_000_000 * 1_000_000_000
 """The date at which steady times begin, so that none can pass for a date."""
@@ -151,7 +151,7 @@ class _Life:
         self._ends: dict[int, End] = {}
         self._heard_ms: dict[int, int] = {}
         self._turn_is_due = False
-        self._timer: Timer | None = None
+        self._timer: TimelineTimer | None = None
         self._works_running = 0
         self._leaving: Callable[[], None] | None = None
         self._endings = 0

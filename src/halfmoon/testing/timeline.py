@@ -27,7 +27,7 @@ class TooManyEvents(RuntimeError):
     """A run handled more events than it may: something goes round without time passing."""
 
 
-class Timer:
+class TimelineTimer:
     """One thing that will happen; ``cancel`` keeps it from happening."""
 
     __slots__ = ("_action",)
@@ -59,7 +59,7 @@ class Timeline:
         self.history: deque[str] = deque(maxlen=HISTORY_LINES_MAX)
         self._start_us = self.now_us
         self._root = Random(seed).getrandbits(64)
-        self._events: list[tuple[int, int, Timer]] = []
+        self._events: list[tuple[int, int, TimelineTimer]] = []
         self._number = 0
         self._watchers: list[Callable[[], None]] = []
 
@@ -85,14 +85,14 @@ class Timeline:
         """Have ``look`` called after each event, to see what is there then; it changes nothing."""
         self._watchers.append(look)
 
-    def after_us(self, delay_us: int, action: Callable[[], None]) -> Timer:
+    def after_us(self, delay_us: int, action: Callable[[], None]) -> TimelineTimer:
         """Let something happen in ``delay_us`` microseconds."""
-        timer = Timer(action)
+        timer = TimelineTimer(action)
         self._number += 1
         heappush(self._events, (self.now_us + max(0, delay_us), self._number, timer))
         return timer
 
-    def after(self, delay_ms: int, action: Callable[[], None]) -> Timer:
+    def after(self, delay_ms: int, action: Callable[[], None]) -> TimelineTimer:
         """Let something happen in ``delay_ms`` milliseconds."""
         return self.after_us(delay_ms * 1000, action)
 

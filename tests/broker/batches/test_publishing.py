@@ -2,14 +2,14 @@
 
 from halfmoon.broker.batches.publishing import in_order, may_wait
 from halfmoon.broker.batches.records import Piece
-from halfmoon.broker.batches.state import Application, Attempt
+from halfmoon.broker.batches.state import Application, AttemptState
 from halfmoon.wire.record import BatchItem, encode_batch
 
 
 def test_pieces_are_published_by_queue_then_partition_then_sequence():
     attempts = {}
     for name, partition in (("late", 1), ("early", 0)):
-        attempt = attempts[name] = Attempt(name, 1, 0, 1000, 0)
+        attempt = attempts[name] = AttemptState(name, 1, 0, 1000, 0)
         for queue_id, first_seq in ((1, 0), (0, 2), (0, 0)):
             attempt.add(Piece(partition, first_seq, "T", queue_id, 2, 0, 0, 10, 0))
     ordered = [(piece.queue_id, piece.partition, piece.first_seq) for piece in in_order(Application(1, attempts))]

@@ -2,8 +2,8 @@
 
 import pytest
 
-from halfmoon.broker.batches.recovery import Recovery
-from halfmoon.broker.batches.state import Attempt
+from halfmoon.broker.batches.recovery import BatchRecovery
+from halfmoon.broker.batches.state import AttemptState
 
 
 @pytest.fixture
@@ -22,11 +22,11 @@ def asked(talk):
 
 @pytest.fixture
 def recovery(talk, asked):
-    return Recovery(talk.broker.batches, "broker-a", [], lambda operation, _name: asked.append(operation), pytest.fail)
+    return BatchRecovery(talk.broker.batches, "broker-a", [], lambda operation, _name: asked.append(operation), pytest.fail)
 
 
 def attempt(talk, name, heard_ms=0, *, ask_soon=False):
-    return Attempt(name, 1, talk.now, 1000, talk.instant.steady + heard_ms, ask_soon=ask_soon)
+    return AttemptState(name, 1, talk.now, 1000, talk.instant.steady + heard_ms, ask_soon=ask_soon)
 
 
 def test_an_attempt_is_asked_about_after_its_timeout_or_soon_if_it_is_marked(talk, recovery, stream, asked):

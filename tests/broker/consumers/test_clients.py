@@ -2,7 +2,7 @@
 
 import pytest
 
-from halfmoon.broker.consumers.clients import GROUPS_OF_PEER_MAX, SUBSCRIPTION_BYTES_MAX, Clients, Member
+from halfmoon.broker.consumers.clients import GROUPS_OF_PEER_MAX, SUBSCRIPTION_BYTES_MAX, Clients, GroupMember
 from halfmoon.errors import SystemBusy
 from halfmoon.model import ConsumeType, MessageModel, subscription
 from halfmoon.wire.bodies import ConsumeFromWhere
@@ -10,7 +10,7 @@ from halfmoon.wire.peer import Peer
 
 
 def member(number=1, client_id=None, heard=0):
-    return Member(Peer(number, f"10.0.0.{number}:5000", 0), client_id or f"c{number}", 0, 409, heard)
+    return GroupMember(Peer(number, f"10.0.0.{number}:5000", 0), client_id or f"c{number}", 0, 409, heard)
 
 
 def join(clients, who, *subscriptions, group="G"):

@@ -6,7 +6,7 @@ from array import array
 
 import pytest
 
-from halfmoon.broker.consumers.clients import Member
+from halfmoon.broker.consumers.clients import GroupMember
 from halfmoon.broker.names import EXPIRED_TOPIC
 from halfmoon.broker.transactions.answers import Answer
 from halfmoon.broker.transactions.walks import Walks, first_asked, next_asked
@@ -244,7 +244,7 @@ def test_the_next_member_is_asked_when_it_would_have_been_after_the_clock_was_se
 
 
 def member(number):
-    found = Member(Peer(number, f"10.0.0.{number}:5000", 0), f"c{number}", 0, 0, 0)
+    found = GroupMember(Peer(number, f"10.0.0.{number}:5000", 0), f"c{number}", 0, 0, 0)
     found.short_hash = number
     return found
 

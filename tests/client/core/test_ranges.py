@@ -7,10 +7,10 @@ from random import Random
 import pytest
 
 from halfmoon.client.core.ranges import (
-    Answer,
+    RangeAnswer,
+    RangeWindow,
     Segment,
     Selection,
-    Window,
     answer_of,
     looked_through,
     pause_ms,
@@ -49,7 +49,7 @@ def test_whatever_brokers_answer_and_in_which_order_each_offset_is_handed_on_onc
     random = Random(seed)
     begin = random.randrange(50)
     end = begin + random.randrange(300)
-    window = Window(begin, end, random.randrange(1, 40), random.randrange(1, 9))
+    window = RangeWindow(begin, end, random.randrange(1, 40), random.randrange(1, 9))
     asked: list[Segment] = []
     answered: dict[int, int] = {}
     handed: list[int] = []
@@ -74,7 +74,7 @@ def test_whatever_brokers_answer_and_in_which_order_each_offset_is_handed_on_onc
 
 
 def test_no_more_parts_than_allowed_are_under_way_and_leftovers_come_first():
-    window = Window(0, 100, 10, 3)
+    window = RangeWindow(0, 100, 10, 3)
     assert [window.ask() for _ in range(4)] == [(0, 10), (10, 20), (20, 30), None]
 
     window.answered(10, 12)
@@ -83,7 +83,7 @@ def test_no_more_parts_than_allowed_are_under_way_and_leftovers_come_first():
 
 
 def test_reading_on_behind_a_gap_forgets_what_was_asked_of_it():
-    window = Window(0, 100, 10, 3)
+    window = RangeWindow(0, 100, 10, 3)
     window.ask()
 
     window.again(57)
@@ -92,7 +92,7 @@ def test_reading_on_behind_a_gap_forgets_what_was_asked_of_it():
 
 
 def test_an_empty_range_is_done_at_once():
-    window = Window(5, 5, 1, 1)
+    window = RangeWindow(5, 5, 1, 1)
 
     assert window.done
     assert window.ask() is None
@@ -101,11 +101,11 @@ def test_an_empty_range_is_done_at_once():
 def test_an_answer_covers_what_it_says_but_never_more_than_was_asked_for():
     part = Segment(10, 20)
 
-    assert answer_of(reply(0, 15), part) == Answer(15, True, (0, 100))
-    assert answer_of(reply(0, 99), part) == Answer(20, True, (0, 100))
-    assert answer_of(reply(20, 12), part) == Answer(12, False, (0, 100))
-    assert answer_of(reply(21, 40, low=40), part) == Answer(20, False, (40, 100))
-    assert answer_of(reply(19, 10, high=10), part) == Answer(11, False, (0, 10))
+    assert answer_of(reply(0, 15), part) == RangeAnswer(15, True, (0, 100))
+    assert answer_of(reply(0, 99), part) == RangeAnswer(20, True, (0, 100))
+    assert answer_of(reply(20, 12), part) == RangeAnswer(12, False, (0, 100))
+    assert answer_of(reply(21, 40, low=40), part) == RangeAnswer(20, False, (40, 100))
+    assert answer_of(reply(19, 10, high=10), part) == RangeAnswer(11, False, (0, 10))
     assert answer_of(reply(1, 0), part) is None
 
 
@@ -119,7 +119,7 @@ def test_a_long_answer_is_whole_when_it_has_a_message_for_every_offset(count: in
     header = ReadRangeReply(next_begin_offset=15, min_offset=0, max_offset=100, count=count)
     command = Command(code=0, flag=1, fields=fields_of(header))
 
-    assert answer_of(command, Segment(10, 20)) == Answer(15, True, (0, 100), whole)
+    assert answer_of(command, Segment(10, 20)) == RangeAnswer(15, True, (0, 100), whole)
 
 
 @pytest.mark.parametrize(("count", "passed_over"), [(5, 0), (2, 3), (0, 5)])
@@ -127,7 +127,7 @@ def test_offsets_that_a_filter_passed_over_are_no_gaps(count: int, passed_over: 
     header = ReadRangeReply(next_begin_offset=15, min_offset=0, max_offset=100, count=count, passed_over=passed_over)
     command = Command(code=0, flag=1, fields=fields_of(header))
 
-    assert answer_of(command, Segment(10, 20)) == Answer(15, True, (0, 100), True)
+    assert answer_of(command, Segment(10, 20)) == RangeAnswer(15, True, (0, 100), True)
 
 
 def test_an_answer_with_gaps_that_were_not_told_is_an_error():

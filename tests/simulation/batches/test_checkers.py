@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from halfmoon.model import StoredMessage
 from halfmoon.wire.codes import COMPRESSED
-from simulation.batches.checkers import Copy, End, check_batches
+from simulation.batches.checkers import BatchEnd, Copy, check_batches
 from simulation.batches.queries import Query
 from simulation.verdict import by_checker
 
@@ -30,7 +30,7 @@ def query_and_copies() -> tuple[Query, dict[str, list[Copy]]]:
 
 
 def problems(query: Query, copies: dict[str, list[Copy]]) -> list[str]:
-    return by_checker(check_batches([query], End(copies, {"broker-a": {}}, Counter())))
+    return by_checker(check_batches([query], BatchEnd(copies, {"broker-a": {}}, Counter())))
 
 
 def test_whole_batches_in_order_have_no_problems() -> None:

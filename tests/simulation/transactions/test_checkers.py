@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from simulation.ledger import Fault, Ledger, Place, Seen
+from simulation.ledger import FoundFault, Ledger, Place, Seen
 from simulation.transactions.checkers import never_reversed
-from simulation.transactions.ledger import Decision, TxLedger
+from simulation.transactions.ledger import DecisionRecord, TxLedger
 from simulation.transactions.log import HalfRecord, TxLog
 
 
@@ -17,9 +17,9 @@ def reversed_by(flush: str, *what: tuple[int, str]) -> list[str]:
         if kind == "read":
             ledger.messages.seen.append(Seen(at_ms, Place("broker-a", "orders", 0), 3, 5_000, b"P_shop.1-6|text", b""))
         elif kind in ("commit", "rollback"):
-            ledger.decisions.append(Decision(at_ms - 1, at_ms, "broker-a", 9, "P_shop.1-6", kind == "commit", 0))
+            ledger.decisions.append(DecisionRecord(at_ms - 1, at_ms, "broker-a", 9, "P_shop.1-6", kind == "commit", 0))
         else:
-            ledger.messages.faults.append(Fault(at_ms, "broker-a", kind))
+            ledger.messages.faults.append(FoundFault(at_ms, "broker-a", kind))
     log = TxLog(halves={9: HalfRecord(0, 100, 9, "P_shop.1-6", "P_shop", "orders", 0, b"", 400, False)})
     return never_reversed(ledger, {"broker-a": log})
 

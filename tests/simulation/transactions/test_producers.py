@@ -9,7 +9,7 @@ from simulation.ledger import Ledger
 from simulation.transactions.ledger import TxLedger
 from simulation.transactions.log import COMMITTED, PREPARED, ROLLED_BACK, read_log, table_differs
 from simulation.transactions.operators import Operator
-from simulation.transactions.producers import Producer, TxPlan, key_of
+from simulation.transactions.producers import SimulatedProducer, TxPlan, key_of
 
 SETTINGS = {"transaction_timeout_ms": 1000, "transaction_check_interval_ms": 1000}
 
@@ -21,7 +21,7 @@ def lived(fates: dict[str, float], *, operators: int = 0, ms: int = 10_000) -> t
     cluster.run(ms=100)
     ledger = TxLedger(Ledger("async"), 15, 1000, 1000, 500)
     plan = TxPlan(ledger, ("orders",), lambda: cluster.timeline.now, fates)
-    producer = Producer(cluster, plan, "P_shop", "P_shop.1", lanes=2)
+    producer = SimulatedProducer(cluster, plan, "P_shop", "P_shop.1", lanes=2)
     for number in range(operators):
         Operator(cluster, plan, f"operator-{number}")
     cluster.run(ms=ms)

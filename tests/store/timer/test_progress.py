@@ -6,11 +6,11 @@ from random import Random
 
 from halfmoon.store.legacy import read_journal
 from halfmoon.store.timer.marks import MARKS_MAX, Mark
-from halfmoon.store.timer.progress import LEVELS_MAX, Progress, forget_progress, read_progress, write_progress
+from halfmoon.store.timer.progress import LEVELS_MAX, TimerProgress, forget_progress, read_progress, write_progress
 from halfmoon.testing.disk import SimDisk
 
-FIRST = Progress(100, {1: 5, 18: 7}, (Mark(20, 1_700_000_000_000, 12),), 3)
-SECOND = Progress(
+FIRST = TimerProgress(100, {1: 5, 18: 7}, (Mark(20, 1_700_000_000_000, 12),), 3)
+SECOND = TimerProgress(
     200, {level: level for level in range(1, LEVELS_MAX + 1)}, tuple(Mark(number, -1, -1) for number in range(MARKS_MAX)), 0,
     tuple((level, 64, 150) for level in range(LEVELS_MAX + 1)),
 )  # fmt: skip

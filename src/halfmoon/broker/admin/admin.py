@@ -76,7 +76,7 @@ NO_POOL = str(2**31 - 1)
 """Free buffers of a pool that is not used, as RocketMQ counts them."""
 
 
-class Admin(Service):
+class AdminService(Service):
     """The service that answers 17, 18, 21, 26, 28, 200, 201, 202, 207, 215, 225, 305, 315, 351, 352 and 353."""
 
     def __init__(

@@ -28,8 +28,8 @@ from halfmoon.broker.batches.records import (
     StoredPiece,
     Voted,
 )
-from halfmoon.broker.batches.recovery import Recovery
-from halfmoon.broker.batches.state import Application, Attempt, Stream, Streams
+from halfmoon.broker.batches.recovery import BatchRecovery
+from halfmoon.broker.batches.state import Application, AttemptState, Stream, Streams
 from halfmoon.broker.context import Context
 from halfmoon.broker.delay.delay import Delays
 from halfmoon.broker.metrics import declared as metrics
@@ -85,7 +85,7 @@ class Batches(Service):
         self._queue_waiters = context.queue_waiters
         self.publishing = Publishing(store, sends, topics, delays, self._log.warning)
         self.coordinator = Coordinator(settings.name, self.streams, self.pending_replies, self.write, self._stream, self.counters)
-        self.recovery = Recovery(self, settings.name, list(name_servers), start, self._log.warning)
+        self.recovery = BatchRecovery(self, settings.name, list(name_servers), start, self._log.warning)
         self.listing = Listing(settings.name, self.streams, self.publishing, self.counters)
         self._waiting: dict[tuple[str, int], list[Request]] = {}
         """ApplyBatch requests that are answered once their batch is published."""
@@ -238,7 +238,7 @@ class Batches(Service):
         if not 0 <= queue_id < max(config.write_queue_nums, config.read_queue_nums):
             raise BrokerError(f"topic[{topic}] has no queue {queue_id}")
 
-    def _check_room(self, attempt: Attempt | None, size_bytes: int) -> None:
+    def _check_room(self, attempt: AttemptState | None, size_bytes: int) -> None:
         s, streams = self._settings, self.streams
         if attempt is None and streams.attempt_count >= s.batch_attempts_max:
             raise SystemBusy(f"the broker has {streams.attempt_count} undecided attempts, its bound (batch_attempts_max)")
@@ -403,7 +403,7 @@ class Batches(Service):
                 dropped += 1
         return Reply(header=AbortBatchReply(dropped=dropped))
 
-    def drop(self, id: str, attempt: Attempt, now: Instant) -> None:
+    def drop(self, id: str, attempt: AttemptState, now: Instant) -> None:
         """Forget an attempt that no decision names. Raises what `Sends.append` does."""
         self.write(Dropped(id, attempt.batch, attempt.name), now)
         self.counters["dropped"] += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 
 from halfmoon.broker.batches.publishing import Publishing
-from halfmoon.broker.batches.state import Attempt, Stream, Streams
+from halfmoon.broker.batches.state import AttemptState, Stream, Streams
 from halfmoon.broker.request import Reply, Request
 from halfmoon.wire.bodies.batches import BatchAttempt, BatchId, BatchList
 from halfmoon.wire.headers.batch import ListBatches
@@ -60,6 +60,6 @@ def _shown(stream: Stream, now: int) -> BatchId:
     )  # fmt: skip
 
 
-def _attempt(stream: Stream, attempt: Attempt, now: int) -> BatchAttempt:
+def _attempt(stream: Stream, attempt: AttemptState, now: int) -> BatchAttempt:
     state = "APPLYING" if attempt.batch in stream.applying else "VOTED" if attempt.voted else "PREPARED"
     return BatchAttempt(attempt.batch, attempt.name, state, attempt.count, attempt.size_bytes, max(0, now - attempt.since_ms))

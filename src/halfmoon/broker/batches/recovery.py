@@ -10,7 +10,7 @@ from typing import Protocol
 
 from halfmoon.broker.batches.coordinator import Coordinator
 from halfmoon.broker.batches.records import Parts, Reported, Step
-from halfmoon.broker.batches.state import Attempt, Stream, Streams
+from halfmoon.broker.batches.state import AttemptState, Stream, Streams
 from halfmoon.broker.send.pending_replies import PendingReplies
 from halfmoon.effects import Call, Op
 from halfmoon.errors import BrokerError, HalfmoonError, PeerError, broker_error
@@ -39,11 +39,11 @@ class Participant(Protocol):
     def begin(self, stream: Stream, batch: int, coordinator: str, promises: dict[str, BatchPromise], now: Instant) -> None:
         """Begin to publish a batch."""
 
-    def drop(self, id: str, attempt: Attempt, now: Instant) -> None:
+    def drop(self, id: str, attempt: AttemptState, now: Instant) -> None:
         """Forget an attempt."""
 
 
-class Recovery:
+class BatchRecovery:
     """The requests of one broker, ``name``. ``start`` runs an operation in the background."""
 
     def __init__(
@@ -74,7 +74,7 @@ class Recovery:
 
     # ------------------------------------------------------------ attempts in doubt
 
-    def ask(self, stream: Stream, attempt: Attempt, now: Instant) -> None:
+    def ask(self, stream: Stream, attempt: AttemptState, now: Instant) -> None:
         """Ask the coordinator for the outcome of an attempt, which stays until then."""
         key = (stream.name, attempt.batch, attempt.name)
         if key in self._asking or len(self._asking) >= ASKED_MAX:

@@ -38,7 +38,7 @@ PieceKey = tuple[str, int, int]
 """topic, queue id, first seq"""
 
 
-class Attempt(msgspec.Struct):
+class AttemptState(msgspec.Struct):
     """Messages that one attempt of a task sent here.
 
     ``heard_at``: the last sign of life. ``restored``: found by a start. ``ask_soon``: ask the coordinator before the timeout.
@@ -80,7 +80,7 @@ class Application(msgspec.Struct):
     """A decided batch that is being published."""
 
     batch: int
-    attempts: dict[str, Attempt]
+    attempts: dict[str, AttemptState]
 
     @property
     def count(self) -> int:
@@ -117,7 +117,7 @@ class Stream(msgspec.Struct):
     applied: int = -1
     reported: int = -1
     last: int = -1
-    attempts: dict[tuple[int, str], Attempt] = {}
+    attempts: dict[tuple[int, str], AttemptState] = {}
     applying: dict[int, Application] = {}
     """In the order of their batches."""
     decisions: dict[int, Decision] = {}
@@ -130,13 +130,13 @@ class Stream(msgspec.Struct):
             heard[attempt.batch] = max(attempt.heard_at, heard.get(attempt.batch, LONG_AGO))
         return heard
 
-    def held(self) -> Iterator[Attempt]:
+    def held(self) -> Iterator[AttemptState]:
         """Yield every attempt whose pieces are still needed."""
         yield from self.attempts.values()
         for application in self.applying.values():
             yield from application.attempts.values()
 
-    def find(self, batch: int, attempt: str) -> Attempt | None:
+    def find(self, batch: int, attempt: str) -> AttemptState | None:
         """Return an attempt that is undecided or being published."""
         undecided = self.attempts.get((batch, attempt))
         if undecided is None and batch in self.applying:
@@ -177,7 +177,7 @@ class Streams:
         if attempt is None:
             if stored.batch <= stream.applied:
                 return
-            attempt = Attempt(stored.attempt, stored.batch, stored.store_ms, stored.timeout_ms, heard, restored=restored)
+            attempt = AttemptState(stored.attempt, stored.batch, stored.store_ms, stored.timeout_ms, heard, restored=restored)
             stream.attempts[stored.batch, stored.attempt] = attempt
             self.attempt_count += 1
         stream.coordinator = stream.coordinator or stored.coordinator
@@ -188,7 +188,7 @@ class Streams:
             self.piece_count += 1
             self.held_bytes += piece.size
 
-    def _released(self, attempt: Attempt) -> None:
+    def _released(self, attempt: AttemptState) -> None:
         self.attempt_count -= 1
         self.piece_count -= len(attempt.pieces)
         self.held_bytes -= attempt.size_bytes
@@ -281,7 +281,7 @@ class Streams:
             for d in saved.decisions:
                 stream.decisions[d.batch] = Decision(d.batch, d.parts, d.digest, set(d.acknowledged))
             for a in sorted(saved.attempts, key=lambda a: a.batch):
-                attempt = Attempt(a.name, a.batch, a.since_ms, a.timeout_ms, LONG_AGO, a.voted, restored=True)
+                attempt = AttemptState(a.name, a.batch, a.since_ms, a.timeout_ms, LONG_AGO, a.voted, restored=True)
                 self.attempt_count += 1
                 if a.applying:
                     stream.applying.setdefault(a.batch, Application(a.batch, {})).attempts[a.name] = attempt

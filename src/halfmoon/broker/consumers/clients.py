@@ -31,7 +31,7 @@ SUBSCRIPTION_BYTES_MAX = 32 * 1024 * 1024
 _SHOWN_MAX, _EXAMPLES = 200, 4
 
 
-class Member(msgspec.Struct):
+class GroupMember(msgspec.Struct):
     """One connection in one group."""
 
     peer: Peer
@@ -55,7 +55,7 @@ class ConsumerGroup(msgspec.Struct):
     consume_type: ConsumeType = ConsumeType.CONSUME_PASSIVELY
     model: MessageModel = MessageModel.CLUSTERING
     consume_from: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
-    members: dict[int, Member] = {}
+    members: dict[int, GroupMember] = {}
     subscriptions: dict[str, Subscription] = {}
     size_bytes: int = 0
     """About how much memory the subscriptions take."""
@@ -99,11 +99,11 @@ class Clients:
 
     def __init__(self) -> None:
         self.consumers: dict[str, ConsumerGroup] = {}
-        self.producers: dict[str, dict[int, Member]] = {}
+        self.producers: dict[str, dict[int, GroupMember]] = {}
         self.epoch = 0
         """Counts changes of membership and subscriptions, so that what was derived from them can be checked cheaply."""
         self._subscription_bytes = 0
-        self._producers_by_id: dict[str, Member] = {}
+        self._producers_by_id: dict[str, GroupMember] = {}
         self._ids: dict[str, dict[int, str]] = {}
         """The accounts of the connections that go by a client id, by connection."""
         self._ids_of_peer: dict[int, set[str]] = {}
@@ -111,7 +111,7 @@ class Clients:
 
     # ------------------------------------------------------------ client ids
 
-    def claim(self, member: Member, *, produces: bool) -> None:
+    def claim(self, member: GroupMember, *, produces: bool) -> None:
         """Let a connection go by its client id; where it ``produces``, replies to that id's requests are pushed to it.
 
         Raises BrokerError: the id belongs to another account; SystemBusy: the connection goes by too many.
@@ -144,7 +144,7 @@ class Clients:
 
     # ------------------------------------------------------------ joining
 
-    def producer(self, group: str, member: Member) -> bool:
+    def producer(self, group: str, member: GroupMember) -> bool:
         """Add or refresh a producer; return False when a bound is reached."""
         if not self._admit(self.producers.get(group, {}), member.peer.number, ("producer", group)):
             return False
@@ -152,7 +152,7 @@ class Clients:
         return True
 
     def consumer(
-        self, group: str, member: Member, consume_type: ConsumeType, model: MessageModel, consume_from: ConsumeFromWhere,
+        self, group: str, member: GroupMember, consume_type: ConsumeType, model: MessageModel, consume_from: ConsumeFromWhere,
         subscriptions: Iterable[Subscription],
     ) -> bool:  # fmt: skip
         """Add or refresh a consumer with all its subscriptions; return whether the group changed in a way that members must know.
@@ -193,7 +193,7 @@ class Clients:
             self.epoch += 1
         return changed
 
-    def _admit(self, members: dict[int, Member], number: int, place: tuple[str, str]) -> bool:
+    def _admit(self, members: dict[int, GroupMember], number: int, place: tuple[str, str]) -> bool:
         places = self._of_peer.setdefault(number, set())
         if place not in places and (len(places) >= GROUPS_OF_PEER_MAX or len(members) >= MEMBERS_MAX):
             return False
@@ -229,7 +229,7 @@ class Clients:
                     changed.append(group)
         return changed, list(silent.values())
 
-    def _all_members(self) -> Iterator[tuple[str, str, Member]]:
+    def _all_members(self) -> Iterator[tuple[str, str, GroupMember]]:
         for group, members in self.producers.items():
             for member in members.values():
                 yield "producer", group, member
@@ -262,7 +262,7 @@ class Clients:
 
     # ------------------------------------------------------------ asking
 
-    def producer_by_id(self, client_id: str) -> Member | None:
+    def producer_by_id(self, client_id: str) -> GroupMember | None:
         """Return the newest connection of a producer's client, whatever its groups."""
         return self._producers_by_id.get(client_id)
 
@@ -270,7 +270,7 @@ class Clients:
         """Return a consumer group that has members now."""
         return self.consumers.get(group)
 
-    def member(self, group: str, client_id: str) -> Member | None:
+    def member(self, group: str, client_id: str) -> GroupMember | None:
         """Return the member of a consumer group with this client id."""
         info = self.consumers.get(group)
         return next((m for m in info.members.values() if m.client_id == client_id), None) if info is not None else None

@@ -42,7 +42,7 @@ Place = tuple[str, str, int]
 """group, topic, queue number"""
 
 
-class Lock(msgspec.Struct):
+class QueueLock(msgspec.Struct):
     """Owner of a queue. ``wanted``: another client was refused it since it was locked; ``due``: time of the next check."""
 
     client_id: str
@@ -62,7 +62,7 @@ class Locks(Service):
     def __init__(self, context: Context, tell: Callable[[str], None]) -> None:
         self._settings, self._topics, self._clients, self._tell = context.settings, context.topics, context.clients, tell
         self._next_expire_at = context.started.steady + EXPIRE_SCAN_MS
-        self._locks: dict[str, dict[tuple[str, int], Lock]] = {}
+        self._locks: dict[str, dict[tuple[str, int], QueueLock]] = {}
         self._count = 0
         self._of_peer: dict[int, set[Place]] = {}
         self._ends: list[tuple[Steady, Place]] = []  # heap: when locks that others want are looked at again
@@ -123,7 +123,7 @@ class Locks(Service):
         if lock is None and self._count >= self.locks_max:
             return False
         until = now + self._settings.order_lock_ms
-        fresh = Lock(data.client_id, peer, now, until, release)
+        fresh = QueueLock(data.client_id, peer, now, until, release)
         if lock is not None:
             self._of(lock.peer).discard(place)
             if lock.client_id == data.client_id:
@@ -184,20 +184,20 @@ class Locks(Service):
 
     # ------------------------------------------------------------ the tables
 
-    def _get(self, place: Place) -> Lock | None:
+    def _get(self, place: Place) -> QueueLock | None:
         group, topic, queue_id = place
         return self._locks.get(group, {}).get((topic, queue_id))
 
     def _of(self, peer: int) -> set[Place]:
         return self._of_peer.get(peer, set())
 
-    def _put(self, place: Place, lock: Lock, *, new: bool) -> None:
+    def _put(self, place: Place, lock: QueueLock, *, new: bool) -> None:
         group, topic, queue_id = place
         self._locks.setdefault(group, {})[topic, queue_id] = lock
         self._of_peer.setdefault(lock.peer, set()).add(place)
         self._count += new
 
-    def _look_at(self, place: Place, lock: Lock) -> None:
+    def _look_at(self, place: Place, lock: QueueLock) -> None:
         lock.due = lock.until
         heappush(self._ends, (lock.due, place))
         if len(self._ends) > 2 * self._count + _STALE_MAX:  # left by locks that were given back before their time
@@ -207,7 +207,7 @@ class Locks(Service):
         lock = self._get(place)
         return lock is not None and lock.due == due
 
-    def _free(self, place: Place, lock: Lock) -> None:
+    def _free(self, place: Place, lock: QueueLock) -> None:
         group, topic, queue_id = place
         del self._locks[group][topic, queue_id]
         if not self._locks[group]:

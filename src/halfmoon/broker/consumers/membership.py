@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Sequence
 from itertools import islice
 
-from halfmoon.broker.consumers.clients import Member
+from halfmoon.broker.consumers.clients import GroupMember
 from halfmoon.broker.context import Context
 from halfmoon.broker.metrics import declared as metrics
 from halfmoon.broker.names import check_group, retry_topic
@@ -108,7 +108,9 @@ class Membership(Service):
         if not 1 <= len(data.client_id) <= CLIENT_ID_LENGTH_MAX:
             raise BrokerError(f"the heartbeat's clientID has {len(data.client_id)} characters, not 1 to {CLIENT_ID_LENGTH_MAX}")
         command = request.command
-        member = Member(request.peer, data.client_id, command.language, command.version, request.now.steady, account_of(request))
+        member = GroupMember(
+            request.peer, data.client_id, command.language, command.version, request.now.steady, account_of(request)
+        )
         self._clients.claim(member, produces=bool(data.producer_data_set))
         refusals: list[BrokerError] = []
         for producer in data.producer_data_set:
@@ -129,14 +131,14 @@ class Membership(Service):
             raise refusals[0]
         return Reply()
 
-    def _producer(self, group: str, member: Member) -> None:
+    def _producer(self, group: str, member: GroupMember) -> None:
         check_group(group)
         if self._access is not None:
             self._access.check_produces(member.peer, member.account, group, HEART_BEAT)
         if not self._clients.producer(group, member):
             raise BrokerError(f"producer group {group} or its connection is at its bound of members")
 
-    def _consumer(self, data: ConsumerData, member: Member, now: Instant) -> None:
+    def _consumer(self, data: ConsumerData, member: GroupMember, now: Instant) -> None:
         config = self._groups.existing(data.group_name, now.date)
         if config.retry_queue_nums > 0 and len(retry_topic(data.group_name)) <= TOPIC_LENGTH_MAX:
             self._topics.ensure(
@@ -288,13 +290,13 @@ def _language(code: int) -> str:
     return Language(code).name if code in Language._value2member_map_ else "OTHER"
 
 
-def _connection(member: Member) -> ClientConnection:
+def _connection(member: GroupMember) -> ClientConnection:
     return ClientConnection(
         client_id=member.client_id, client_addr=member.peer.remote, language=_language(member.language), version=member.version
     )
 
 
-def _producer(member: Member, now: Instant) -> ProducerInfo:
+def _producer(member: GroupMember, now: Instant) -> ProducerInfo:
     return ProducerInfo(
         client_id=member.client_id,
         remote_ip=f"/{member.peer.remote}",  # as Java prints an address

@@ -58,7 +58,7 @@ _OF_THE_LAST_WAIT = frozenset((
 ))  # fmt: skip
 
 
-class Copy(msgspec.Struct):
+class RedeliveredCopy(msgspec.Struct):
     """A message as it is stored again: where, on which delay level (0: at once), and for whom it is counted."""
 
     topic: str
@@ -131,7 +131,7 @@ class Redelivery(Service):
 
     def _copy(
         self, header: ConsumerSendMsgBack, config: SubscriptionGroupConfig, parts: Parts, message_id: str, request: Request
-    ) -> Copy:
+    ) -> RedeliveredCopy:
         again = parts.topic == retry_topic(header.group)
         times = max(0, parts.reconsume_times) if again else 0
         most = _times_max(config, header.max_reconsume_times, request.command.version)
@@ -143,7 +143,7 @@ class Redelivery(Service):
         origin = (again and wire_properties.value_of(parts.properties, b"RETRY_TOPIC")) or parts.topic.encode()
         name = origin.decode(errors="replace")
         draft = _draft(parts, _properties(parts, message_id, name, header.reason), times + 1)
-        return Copy(topic, queue_id, level, draft, f"{name}@{header.group}")
+        return RedeliveredCopy(topic, queue_id, level, draft, f"{name}@{header.group}")
 
     def _retry_queue(self, header: ConsumerSendMsgBack, config: SubscriptionGroupConfig, now: int) -> int:
         """Return a queue of the group's retry topic, created if it is missing. Raises BrokerError, NoPermission."""
@@ -159,7 +159,7 @@ class Redelivery(Service):
         """Return the topic of a group's dead letters, created if it is missing."""
         return self._topics.ensure(dead_letter_topic(group), 1, now).topic_name
 
-    def _store_copy(self, request: Request, copy: Copy) -> None:
+    def _store_copy(self, request: Request, copy: RedeliveredCopy) -> None:
         if copy.level:
             appended = self._delays.park(copy.topic, copy.queue_id, copy.level, copy.draft, request.now.date)
         else:

@@ -19,7 +19,7 @@ from halfmoon.broker.delay.level_queue import RETRY_MS, LevelQueue
 from halfmoon.broker.delay.levels import Levels
 from halfmoon.broker.delay.progress import DeliveryProgress
 from halfmoon.broker.delay.properties import ASKED, PARKING, with_place
-from halfmoon.broker.delay.query import Listing
+from halfmoon.broker.delay.query import DelayListing
 from halfmoon.broker.delay.timer import CANCEL_KEY, Timer
 from halfmoon.broker.metrics import declared as metrics
 from halfmoon.broker.names import SCHEDULE_TOPIC, TIMER_TOPIC
@@ -74,7 +74,7 @@ class Delays(Service):
         }
         keeping.go_on(self.level_queues, self.timer, self.deliveries)
         self.deliveries.on_created = self._queue_created
-        self.listing = Listing(settings, store, self.level_queues, self.timer)
+        self.listing = DelayListing(settings, store, self.level_queues, self.timer)
         self._turn = 0
         store.maintenance.pin("delayed messages", self.needed_from, firm=False)
         hours = store.settings.file_reserved_hours

@@ -23,7 +23,7 @@ from halfmoon.store.records import whole_record
 from halfmoon.store.store import Store
 from halfmoon.store.timer.marks import Mark
 from halfmoon.store.timer.messages import LOOK_MS, SCHEDULE_TOPIC, TIMER_TOPIC
-from halfmoon.store.timer.progress import TIMER, Progress, forget_progress, read_progress, write_progress
+from halfmoon.store.timer.progress import TIMER, TimerProgress, forget_progress, read_progress, write_progress
 from halfmoon.wire.bodies import DelayOffsetTable, TimerOffset, from_json, to_json
 from halfmoon.wire.properties import without
 
@@ -46,7 +46,7 @@ class DeliveryProgress:
             forget_progress(store.journal)
         self._table = dict(saved.offset_table) if saved is not None else {}
         marks = [tuple(mark) for mark in timer.marks] or [(store.queue_max(TIMER_TOPIC, 0), timer.due_ms, timer.offset)]
-        self.start = Progress(0, self._table, tuple(map(Mark._make, marks)), timer.low)
+        self.start = TimerProgress(0, self._table, tuple(map(Mark._make, marks)), timer.low)
         if known is not None:
             levels = {level: max(offset, self._table.get(level, 0)) for level, offset in known.levels.items()}
             newer = max(known.timer, self.start.timer if timer.marks else (), key=_end)
@@ -139,21 +139,21 @@ class DeliveryProgress:
         for changed in self._changed:
             changed()
 
-    def _begun(self) -> Progress:
+    def _begun(self) -> TimerProgress:
         """Return the progress with deliveries that are begun and not complete."""
         return self._now()._replace(begun=tuple((level, count, position) for level, (position, count) in self._open.items()))
 
-    def _write(self, progress: Progress) -> None:
+    def _write(self, progress: TimerProgress) -> None:
         try:
             write_progress(self._store.journal, progress)
         except OSError as exc:
             self._warn("the progress of delayed messages cannot be written: %s", exc)
 
-    def _now(self) -> Progress:
+    def _now(self) -> TimerProgress:
         assert self._timer is not None
         levels = {level: level_queue.offset for level, level_queue in self._level_queues.items()}
         marks = self._timer.marks.at(self._store.queue_max(TIMER_TOPIC, 0))
-        return Progress(self._store.end_offset, levels, marks, self._timer.known_low)
+        return TimerProgress(self._store.end_offset, levels, marks, self._timer.known_low)
 
     def _settle(self) -> None:
         """Advance the progress that is known to be durable."""

@@ -34,7 +34,7 @@ Place = tuple[int, int, int]
 """Due time, level (0: the timer), queue offset."""
 
 
-class Listing:
+class DelayListing:
     """The service that answers 31020."""
 
     def __init__(self, settings: BrokerSettings, store: Store, lanes: Mapping[int, LevelQueue], timer: Timer) -> None:

@@ -77,7 +77,7 @@ ANSWER_BYTES_MAX = 16 * 1024 * 1024
 hundred do not pile up more than a connection may leave unread."""
 
 
-class Plan(msgspec.Struct):
+class PullPlan(msgspec.Struct):
     """How one (group, topic, expression) is read; valid until topics, groups or clients change."""
 
     queue_count: int
@@ -98,7 +98,7 @@ class Pull(msgspec.Struct, eq=False):
     opaque: int
     serialization: int
     header: PullHeader
-    plan: Plan | None
+    plan: PullPlan | None
     offset: int
     until: Steady
     account: Account | None
@@ -118,7 +118,7 @@ class Pulls(Service):
         self._stale_offsets, self._holds, self._access = context.stale_offsets, holds, context.access
         self.filters = Filters(context.settings, context.clients)
         self._now, self._is_stopping = instant(0), False
-        self.plans: dict[tuple[str, str, str | None, str | None, int], Plan] = {}
+        self.plans: dict[tuple[str, str, str | None, str | None, int], PullPlan] = {}
         self._plans_characters = 0
         self._epoch = -1
 
@@ -164,7 +164,7 @@ class Pulls(Service):
         until = now.steady + min(wait_ms, HOLD_MS_MAX) if header.sysFlag & SUSPEND else LONG_AGO
         self._serve(Pull(peer, opaque, serialization, header, plan, header.queueOffset, until, account), plan)
 
-    def _redirected(self, peer: Peer, opaque: int, serialization: int, header: PullHeader, plan: Plan) -> bool:
+    def _redirected(self, peer: Peer, opaque: int, serialization: int, header: PullHeader, plan: PullPlan) -> bool:
         """Answer a pull at an offset of a deleted topic like one behind the end: with code 21, and where to continue."""
         topic, queue_id, group = header.topic, header.queueId, header.consumerGroup
         if not self._stale_offsets.suspect(peer, topic):
@@ -294,7 +294,7 @@ class Pulls(Service):
             self._check_allowed(pull.header)
             self._serve(pull, pull.plan)
 
-    def _serve(self, pull: Pull, plan: Plan) -> None:
+    def _serve(self, pull: Pull, plan: PullPlan) -> None:
         """Answer a pull with the messages that there are, or hold it."""
         if plan.by_properties and self.filters.budget.left <= 0 and self._defer(pull):
             return
@@ -315,7 +315,7 @@ class Pulls(Service):
             result = result._replace(status=ReadStatus.NO_MATCHED_MESSAGE)  # it was moved on while it waited
         self._answer(pull, result)
 
-    def _waits(self, pull: Pull, plan: Plan, result: ReadResult) -> bool:
+    def _waits(self, pull: Pull, plan: PullPlan, result: ReadResult) -> bool:
         """Whether a pull with this result may be held: the first time if there is nothing new.
 
         Later, if the messages that woke it do not match, which only reading can tell: it moves on over them.
@@ -343,7 +343,7 @@ class Pulls(Service):
 
     # ------------------------------------------------------------ who may read
 
-    def _plan(self, header: PullHeader, now: Instant) -> Plan | None:
+    def _plan(self, header: PullHeader, now: Instant) -> PullPlan | None:
         """Return the plan of a pull, from the cache or made now; None: making it may take more time than this turn has left."""
         epoch = self._topics.epoch + self._groups.epoch + self._clients.epoch  # each of them only grows
         if epoch != self._epoch or len(self.plans) > _PLANS_MAX or self._plans_characters > self.plans_characters_max:
@@ -367,7 +367,7 @@ class Pulls(Service):
                 self._plans_characters += characters
         return plan
 
-    def _make_plan(self, header: PullHeader, now: Instant) -> Plan:
+    def _make_plan(self, header: PullHeader, now: Instant) -> PullPlan:
         if not self._settings.permission & Perm.READ:
             raise NoPermission(f"the broker[{self._settings.address}] pulling message is forbidden")
         group = self._groups.existing(header.consumerGroup, now.date)
@@ -396,7 +396,7 @@ class Pulls(Service):
             wanted = self.filters.of_subscription(known)
         codes = wanted if isinstance(wanted, frozenset) else None
         epoch = self._topics.epoch + self._groups.epoch
-        return Plan(topic.read_queue_nums, topic.birth_ms, wanted, codes, by_properties=wanted is not codes, epoch=epoch)
+        return PullPlan(topic.read_queue_nums, topic.birth_ms, wanted, codes, by_properties=wanted is not codes, epoch=epoch)
 
     def _check_still_readable(self, header: PullHeader) -> None:
         """Check group and topic of a held pull again, as the original does when it wakes one. Raises NoPermission (16)."""

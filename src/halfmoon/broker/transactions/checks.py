@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from halfmoon.broker.consumers.clients import Member
+from halfmoon.broker.consumers.clients import GroupMember
 from halfmoon.broker.context import Context
 from halfmoon.broker.names import HALF_TOPIC
 from halfmoon.broker.transactions.answers import Answer
@@ -324,7 +324,7 @@ class Checks:
             return min(int(text), IMMUNITY_MAX_S) * 1000
         return self._settings.transaction_timeout_ms
 
-    def _members(self, parts: Parts) -> tuple[list[Member], Member | None]:
+    def _members(self, parts: Parts) -> tuple[list[GroupMember], GroupMember | None]:
         """Return the live producers of the group, and the one of them that sent the half message."""
         group = (wire_properties.value_of(parts.properties, PRODUCER_GROUP.encode()) or b"").decode("utf-8", "replace")
         topic, _ = real_queue(parts.properties)
@@ -334,7 +334,7 @@ class Checks:
         ]  # fmt: skip
         return members, sender_of(parts, members)
 
-    def _may_decide(self, member: Member, group: str, topic: str) -> bool:
+    def _may_decide(self, member: GroupMember, group: str, topic: str) -> bool:
         """Whether a member may decide about a half message. A member whose decision would be refused is not asked, nor shown it."""
         try:
             if self._access is not None:
@@ -397,7 +397,7 @@ class Checks:
         self._asks_left -= 1
         self._send(half, parts, member, now.date)
 
-    def _send(self, half: Half, parts: Parts, member: Member, now: int) -> None:
+    def _send(self, half: Half, parts: Parts, member: GroupMember, now: int) -> None:
         """Send the check and count it."""
         topic, queue_id = real_queue(parts.properties)
         if not topic:

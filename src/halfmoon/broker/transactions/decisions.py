@@ -28,7 +28,7 @@ from halfmoon.broker.send.pending_replies import refused
 from halfmoon.broker.send.sends import Sends
 from halfmoon.broker.transactions.answers import Answer, Answers
 from halfmoon.broker.transactions.half import PRODUCER_GROUP, Caller, Completion, HalfMessage, committed, half_message
-from halfmoon.broker.transactions.late_decisions import Copy, LateDecisions, rollback_op
+from halfmoon.broker.transactions.late_decisions import LateDecisions, ResumedCopy, rollback_op
 from halfmoon.errors import BrokerError, CorruptRecord, MessageRefused, ServiceNotAvailable, StoreNotWritable, TopicNotFound
 from halfmoon.hot import ENTRY, ENTRY_BYTES, Completions, Decided, Group, HalfMessageCache, Messages, Parts, done_answers, tag_hash
 from halfmoon.instant import Instant
@@ -205,7 +205,7 @@ class Decisions:
         self._succeed([] if completion.caller is None else [completion.caller])
         return False
 
-    def _end_late(self, completion: Completion, copy: Copy, now: int) -> None:
+    def _end_late(self, completion: Completion, copy: ResumedCopy, now: int) -> None:
         """Store what a late completion decides. Raises BrokerError when the store takes nothing."""
         # Before anything is stored: what is neither durable nor remembered would be decided twice.
         self._late_decisions.check_room()

@@ -52,7 +52,7 @@ class _Fresh(msgspec.Struct):
     committed: bool | None = None
 
 
-class Copy(NamedTuple):
+class ResumedCopy(NamedTuple):
     """The copy of an expired half message: the message's id and topic, and where the two records lie."""
 
     key: str
@@ -99,7 +99,7 @@ class LateDecisions:
 
     # ------------------------------------------------------------ what is so
 
-    def copy_of(self, key: str, group: str, place: int) -> Copy | None:
+    def copy_of(self, key: str, group: str, place: int) -> ResumedCopy | None:
         """Return the copy of the half message of a group at a place; None: it did not expire, or nobody can tell.
 
         ``key`` is the message's id as somebody says it; the record's own counts where it is still there.
@@ -108,7 +108,7 @@ class LateDecisions:
         if half is not None:
             key = half.properties.get(UNIQ_KEY, "")
             if key and fresh is not None and fresh.copy >= 0 and half.properties.get(PRODUCER_GROUP) == group:
-                return Copy(key, half.properties.get(REAL_TOPIC, ""), fresh.copy, place)
+                return ResumedCopy(key, half.properties.get(REAL_TOPIC, ""), fresh.copy, place)
         for copy in messages_with(self._store, EXPIRED_TOPIC, key):
             if copy.prepared_transaction_offset == place and copy.properties.get(PRODUCER_GROUP) == group:
                 return copy_from(copy)
@@ -118,7 +118,7 @@ class LateDecisions:
         message = message_of(self._store.record(place)) if place >= 0 else None
         return message if message is not None and message.topic == HALF_TOPIC else None
 
-    def successor(self, copy: Copy) -> tuple[int, int] | None:
+    def successor(self, copy: ResumedCopy) -> tuple[int, int] | None:
         """Return half queue offset and place of the half message that a copy was resumed as, the newest; None: it was not."""
         fresh = self._fresh.get(copy.half_place)
         if fresh is not None and fresh.resumed is not None:
@@ -128,7 +128,7 @@ class LateDecisions:
                 return half.queue_offset, half.physical_offset
         return None
 
-    def committed(self, copy: Copy) -> bool | None:
+    def committed(self, copy: ResumedCopy) -> bool | None:
         """Return whether the half message of a copy was committed (True) or rolled back (False) after all; None: neither."""
         fresh = self._fresh.get(copy.half_place)
         if fresh is not None and fresh.committed is not None:
@@ -141,7 +141,7 @@ class LateDecisions:
 
     # ------------------------------------------------------------ what is to be stored
 
-    def half_of(self, copy: Copy) -> Parts | None:
+    def half_of(self, copy: ResumedCopy) -> Parts | None:
         """Return a half message as it was before it expired: its own record, or the copy's; None when neither can be read."""
         for place in (copy.half_place, copy.place):
             record = self._store.record(place)
@@ -151,13 +151,13 @@ class LateDecisions:
         return None
 
 
-def copy_from(message: StoredMessage) -> Copy:
+def copy_from(message: StoredMessage) -> ResumedCopy:
     """Return what a record of the topic of expired messages says."""
     topic = message.properties.get(REAL_TOPIC, "")
-    return Copy(message.msg_id, topic, message.physical_offset, message.prepared_transaction_offset)
+    return ResumedCopy(message.msg_id, topic, message.physical_offset, message.prepared_transaction_offset)
 
 
-def rollback_op(copy: Copy, host: bytes, now: int) -> Draft:
+def rollback_op(copy: ResumedCopy, host: bytes, now: int) -> Draft:
     """Return the op record of a rollback that came after its half message expired."""
     properties = OP_PROPERTIES + b"\x02UNIQ_KEY\x01" + copy.key.encode()
     return _NO_INDEX, properties, 0, 0, now, host, 0, copy.half_place, _OP_TAG

@@ -14,7 +14,7 @@ from collections.abc import Collection, Container, MutableSequence, Sequence
 
 import msgspec
 
-from halfmoon.broker.consumers.clients import Member
+from halfmoon.broker.consumers.clients import GroupMember
 from halfmoon.broker.transactions.answers import Answer
 from halfmoon.hot import Parts
 from halfmoon.store.transactions.index import Check
@@ -25,7 +25,7 @@ WALKS_MAX, ASKED_MAX = 4096, 256
 AGAIN = 4
 """After *still open* the same member is asked again, but for one check in four: its database may be away for itself alone."""
 SENDER = b"PCLIENT"
-"""Property of half messages: `Member.short_hash` of their sender, in hexadecimal."""
+"""Property of half messages: `GroupMember.short_hash` of their sender, in hexadecimal."""
 _RING = 1 << 24
 
 
@@ -62,7 +62,7 @@ class Walks:
         self.take(index)
         self._walks.pop(index, None)
 
-    def asked(self, index: int, member: Member) -> None:
+    def asked(self, index: int, member: GroupMember) -> None:
         """Remember that a member was asked."""
         self._walks[index].asked.append(member.short_hash)
 
@@ -101,7 +101,7 @@ class Walks:
         return walk.asked
 
 
-def sender_of(parts: Parts, members: Collection[Member]) -> Member | None:
+def sender_of(parts: Parts, members: Collection[GroupMember]) -> GroupMember | None:
     """Return the member that sent a half message; None when it is not connected, or cannot be told.
 
     Halfmoon's clients name themselves in PCLIENT, so that they are known on every connection, also after a restart. For others the
@@ -112,7 +112,9 @@ def sender_of(parts: Parts, members: Collection[Member]) -> Member | None:
     return next((member for member in members if member.peer.host == parts.born_host), None)
 
 
-def first_asked(members: Collection[Member], sender: Member | None, sent: int, history: Sequence[Check], start: int) -> Member:
+def first_asked(
+    members: Collection[GroupMember], sender: GroupMember | None, sent: int, history: Sequence[Check], start: int
+) -> GroupMember:
     """Return the member that a round asks, of at least one; ``start`` is where the ring begins while nobody was asked.
 
     After *still open* that is mostly the member that said so; else the sender, unless it was asked last; else the next in the ring.
@@ -130,8 +132,8 @@ def first_asked(members: Collection[Member], sender: Member | None, sent: int, h
 
 
 def next_asked(
-    members: Collection[Member], sender: Member | None, history: Sequence[Check], asked: Container[int], start: int
-) -> Member | None:
+    members: Collection[GroupMember], sender: GroupMember | None, history: Sequence[Check], asked: Container[int], start: int
+) -> GroupMember | None:
     """Return the next member in the ring behind the last one asked, leaving out those in ``asked``; the sender comes last.
 
     None: all were asked. Costs a look at each member.

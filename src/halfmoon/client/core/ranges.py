@@ -1,6 +1,6 @@
 """Reading given ranges of queues, for jobs that know what they want: ends of queues, offsets by time, and which pulls to send next.
 
-No group makes progress by it. `Window` decides what is asked and in which order answers are handed on; it holds no bytes.
+No group makes progress by it. `RangeWindow` decides what is asked and in which order answers are handed on; it holds no bytes.
 `halfmoon.client.ranges` has the sockets.
 """
 
@@ -111,7 +111,7 @@ class Segment(NamedTuple):
     end: int
 
 
-class Window:
+class RangeWindow:
     """Which parts of [begin, end) are to be asked for, and which answer is handed on next.
 
     A broker answers a part from its begin on as far as it likes; the rest becomes a part of its own, and is asked for before those
@@ -173,7 +173,7 @@ class Selection(NamedTuple):
     kind: str = "TAG"
 
 
-class Answer(NamedTuple):
+class RangeAnswer(NamedTuple):
     """Reply to a part: it covers the offsets below ``reached``, and its body holds messages unless not ``found``.
 
     ``ends`` is what the queue holds; ``whole``: the broker says that there is a message for every offset, and that
@@ -204,7 +204,7 @@ def range_request(
     )  # fmt: skip
 
 
-def answer_of(reply: Command, segment: Segment) -> Answer | None:
+def answer_of(reply: Command, segment: Segment) -> RangeAnswer | None:
     """Return what the reply to a pull says; None for a refusal. Raises PeerError when it makes no sense."""
     code = reply.code
     if code not in (FOUND, NOT_FOUND, RETRY_IMMEDIATELY, OFFSET_MOVED):
@@ -220,7 +220,7 @@ def answer_of(reply: Command, segment: Segment) -> Answer | None:
         complete = header.count + (header.passed_over or 0) == reached - segment.begin and reached <= segment.end
         if header.passed_over is not None and not complete and code == FOUND:
             raise PeerError(f"of {reached - segment.begin} offsets {header.count} are sent and {header.passed_over} passed over")
-    return Answer(min(max(reached, segment.begin + 1), segment.end), code == FOUND, ends, complete)
+    return RangeAnswer(min(max(reached, segment.begin + 1), segment.end), code == FOUND, ends, complete)
 
 
 def looked_through(body: memoryview, segment: Segment) -> tuple[list[tuple[int, int]], list[Segment]]:

@@ -26,7 +26,7 @@ _HASH_AND_OFFSET = 12
 """Bytes that a packed key and an index entry have in common, at their beginning."""
 
 
-class Run(NamedTuple):
+class SoundRun(NamedTuple):
     """Whole records one behind another: how many bytes, of each queue the first offset and the entries, and the packed keys."""
 
     size_bytes: int
@@ -34,12 +34,14 @@ class Run(NamedTuple):
     keys: bytes
 
 
-def run_at(segments: Segments, position: int) -> Run | None:
+def run_at(segments: Segments, position: int) -> SoundRun | None:
     """Return the run that begins at a position, up to the first record that is not usual and whole; None: that is the next one."""
     base = segments.base(position)
     data = bytes(segments.view(position, min(RUN_BYTES, base + segments.file_bytes - position)))
     size, queues, keys = checked_records(data, position, _UNUSUAL)
-    return Run(size, {(topic, queue_id): (first, entries) for topic, queue_id, first, entries in queues}, keys) if size else None
+    return (
+        SoundRun(size, {(topic, queue_id): (first, entries) for topic, queue_id, first, entries in queues}, keys) if size else None
+    )
 
 
 def has_entries(queue: ConsumeQueue, first: int, entries: bytes) -> bool:

@@ -18,7 +18,7 @@ from halfmoon.errors import BadMessage, CorruptRecord, StoreError
 from halfmoon.hot import KEY, index_hash, keys_of, parts_at, record_keys
 from halfmoon.ports import Disk
 from halfmoon.store.checkpoint import Checkpoint, LastRun
-from halfmoon.store.keyindex.key_index import Header, IndexFile, KeyIndex
+from halfmoon.store.keyindex.key_index import IndexFile, KeyIndex, KeyIndexHeader
 from halfmoon.store.layout import BLANK_MAGIC, INDEX, ROLLBACK
 from halfmoon.store.log.commit_log import CommitLog
 from halfmoon.store.log.resync import next_record
@@ -314,7 +314,7 @@ class _Query(NamedTuple):
         return record if self.wanted is None or self.wanted(facts.topic, facts.queue_id, physical_offset) else None
 
 
-def _trusted(header: Header, last_run: LastRun) -> bool:
+def _trusted(header: KeyIndexHeader, last_run: LastRun) -> bool:
     """Whether an index file can be kept after an unclean stop. Entries are undone in the last one only."""
     if header.count <= 1:
         return False

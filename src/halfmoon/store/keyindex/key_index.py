@@ -32,7 +32,7 @@ UNDO_MAX = 4096
 """Entries of one `add`, and so the most that can lie behind the header's count after a kill."""
 
 
-class Header(NamedTuple):
+class KeyIndexHeader(NamedTuple):
     """The header of a file."""
 
     begin_ms: int
@@ -43,7 +43,7 @@ class Header(NamedTuple):
     count: int  # type: ignore[assignment]  # hides tuple.count
 
 
-EMPTY = Header(0, 0, 0, 0, 0, 1)
+EMPTY = KeyIndexHeader(0, 0, 0, 0, 0, 1)
 
 
 class IndexFile:
@@ -51,7 +51,7 @@ class IndexFile:
 
     def __init__(self, file: File, slots: int, entries_max: int) -> None:
         self.file, self.slots, self._entries_max = file, slots, entries_max
-        header = Header._make(HEADER.unpack(file.view(0, HEADER_BYTES)))
+        header = KeyIndexHeader._make(HEADER.unpack(file.view(0, HEADER_BYTES)))
         self.doubtful = False
         """Another process wrote it, and nobody knows what of it a sync that failed has left out."""
         self.header = header if 0 < header.count <= entries_max else header._replace(count=min(max(1, header.count), entries_max))
@@ -75,7 +75,7 @@ class IndexFile:
         self.file.write(self._entry_at(count), entries)
         self.file.write_numbers(places, numbers)
         end = count + len(keys) // KEY.size
-        self._write_header(Header(begin_ms, end_ms, begin_offset, end_offset, header.slots_used + fresh, end))
+        self._write_header(KeyIndexHeader(begin_ms, end_ms, begin_offset, end_offset, header.slots_used + fresh, end))
 
     def sync(self) -> None:
         """Wait until the file is on the device. May be called from another thread once the file is full."""
@@ -111,7 +111,7 @@ class IndexFile:
         else:
             _, physical_offset, seconds, _ = self.entry(count - 1)
             self._write_header(
-                Header(
+                KeyIndexHeader(
                     header.begin_ms,
                     header.begin_ms + seconds * 1000 + 999,
                     header.begin_offset,
@@ -149,7 +149,7 @@ class IndexFile:
     def _entry_at(self, number: int) -> int:
         return HEADER_BYTES + SLOT_BYTES * self.slots + INDEX_ENTRY_BYTES * number
 
-    def _write_header(self, header: Header) -> None:
+    def _write_header(self, header: KeyIndexHeader) -> None:
         self.file.write(0, HEADER.pack(*header))
         self.header = header
 

@@ -28,7 +28,7 @@ _KEPT = 16
 _ZEROS = bytes(_BEHIND_BYTES)
 
 
-class Window(NamedTuple):
+class QueueWindow(NamedTuple):
     """What was looked at last while the store is opened: bytes of entries from ``first`` on. ``data_end`` is a position (of bytes)
     behind everything written into their file, and from ``clear_from`` on it is known to hold zeros; -1: not known. ``head`` is the
     first entry of the queue, where that was seen, too.
@@ -41,7 +41,7 @@ class Window(NamedTuple):
     head: bytes = b""
 
 
-NO_WINDOW = Window(0, b"", 0)
+NO_WINDOW = QueueWindow(0, b"", 0)
 WAITING_MAX = 256
 """Entries that wait in memory, some 5 KB; a larger block is written at once."""
 
@@ -68,7 +68,7 @@ class ConsumeQueue:
         """Entries from ``stored`` to ``written``; None: there are none."""
         self.near = 0
         """About where it ends: `end_below` looks there first."""
-        self.window: Window | None = None
+        self.window: QueueWindow | None = None
         """While the store is opened; None: files are mapped to be read."""
         self.room = 0
         """Entries below this offset have space on the disk; 0: unknown since the start."""
@@ -196,11 +196,11 @@ class ConsumeQueue:
             first, data, _, _, _ = self._look(queue_offset, _PEEKED // 2 * ENTRY_BYTES)
         return ENTRY.unpack_from(data, (queue_offset - first) * ENTRY_BYTES)
 
-    def _look(self, queue_offset: int, behind_bytes: int) -> Window:
+    def _look(self, queue_offset: int, behind_bytes: int) -> QueueWindow:
         base = queue_offset - queue_offset % self.per_file
         first = max(base, queue_offset - _PEEKED // 2)
         size = min((queue_offset - first) * ENTRY_BYTES + behind_bytes, (base + self.per_file - first) * ENTRY_BYTES)
-        window = self.window = Window(first, *self.segments.look(first * ENTRY_BYTES, size))
+        window = self.window = QueueWindow(first, *self.segments.look(first * ENTRY_BYTES, size))
         return window
 
     def look_at_end(self) -> None:
@@ -224,7 +224,7 @@ class ConsumeQueue:
         is_clear = behind == _ZEROS[:size]
         head = data[:ENTRY_BYTES] if first == self.first else b""
         data = data[(kept - first) * ENTRY_BYTES : start + ENTRY_BYTES]
-        self.window = Window(kept, data, data_end, at if is_clear and at + size >= data_end else -1, head)
+        self.window = QueueWindow(kept, data, data_end, at if is_clear and at + size >= data_end else -1, head)
         return b"" if is_clear else behind
 
     def _forget_window(self) -> None:

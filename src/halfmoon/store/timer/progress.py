@@ -34,7 +34,7 @@ TIMER = 0
 """The level that stands for the timer."""
 
 
-class Progress(NamedTuple):
+class TimerProgress(NamedTuple):
     """``position`` is the end of the log when this was written, before what was begun last was appended."""
 
     position: int
@@ -48,7 +48,7 @@ class Progress(NamedTuple):
     """Level, how many queue entries, and the end of the log then: their delivery was begun, and perhaps cut short."""
 
 
-def read_progress(journal: Journal) -> Progress | None:
+def read_progress(journal: Journal) -> TimerProgress | None:
     """Return what was written last, None when there is nothing."""
     value = journal.value(Kind.DELAYS)
     if value is None:
@@ -57,10 +57,10 @@ def read_progress(journal: Journal) -> Progress | None:
     of_begun = _HEAD.size + levels * _LEVEL.size
     of_marks = of_begun + begun * _BEGUN.size
     table, open_ = dict(_LEVEL.iter_unpack(value[_HEAD.size : of_begun])), tuple(_BEGUN.iter_unpack(value[of_begun:of_marks]))
-    return Progress(position, table, tuple(map(Mark._make, _MARK.iter_unpack(value[of_marks:]))), low, open_)
+    return TimerProgress(position, table, tuple(map(Mark._make, _MARK.iter_unpack(value[of_marks:]))), low, open_)
 
 
-def write_progress(journal: Journal, progress: Progress) -> None:
+def write_progress(journal: Journal, progress: TimerProgress) -> None:
     """Write the progress. Raises OSError."""
     levels, begun = list(progress.levels.items())[:LEVELS_MAX], progress.begun[-BEGUN_MAX:]
     value = b"".join([

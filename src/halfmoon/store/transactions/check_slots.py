@@ -40,7 +40,7 @@ class Check(NamedTuple):
     """24 bits of a hash of the producer that was asked."""
 
 
-class Checks(NamedTuple):
+class CheckTable(NamedTuple):
     """What was asked about one half message."""
 
     sent: int
@@ -74,7 +74,7 @@ class CheckSlots:
             else:
                 self._disk.remove(f"{CHECKS}/{name}")
 
-    def checks(self, index: int, physical_offset: int) -> Checks:
+    def checks(self, index: int, physical_offset: int) -> CheckTable:
         """Return how many checks were sent and how many count, and the last of them, oldest first."""
         counted, sent, history = self._read(index, physical_offset)
         newest = [
@@ -82,7 +82,7 @@ class CheckSlots:
             for number in range(max(0, sent - HISTORY), sent)
             for sent_s, rest in [CHECK.unpack_from(history, number % HISTORY * CHECK.size)]
         ]
-        return Checks(sent, counted, newest)
+        return CheckTable(sent, counted, newest)
 
     def checked(self, index: int, physical_offset: int, sent_s: int, producer: int) -> None:
         """Enter a check that was sent now. Raises OSError when the disk is full."""

@@ -23,13 +23,13 @@ from halfmoon.store.health import untried
 from halfmoon.store.layout import HALF_TOPIC, UNIT_BYTES
 from halfmoon.store.settings import StoreSettings
 from halfmoon.store.store import Store
-from halfmoon.store.transactions.check_slots import SENT_MAX, Check, Checks
+from halfmoon.store.transactions.check_slots import SENT_MAX, Check, CheckTable
 from halfmoon.store.transactions.files import TransactionFiles
 from halfmoon.store.transactions.recovery import recover_index
 from halfmoon.store.transactions.state_table import BLOCK, Half, State
 from halfmoon.store.transactions.watermark import Watermark
 
-__all__ = ["SENT_MAX", "Check", "Checks", "Half", "State", "TransactionIndex"]
+__all__ = ["SENT_MAX", "Check", "CheckTable", "Half", "State", "TransactionIndex"]
 
 log = logging.getLogger("halfmoon.store.transactions")
 
@@ -211,10 +211,10 @@ class TransactionIndex:
 
     # ------------------------------------------------------------ checks
 
-    def checks(self, index: int) -> Checks:
+    def checks(self, index: int) -> CheckTable:
         """Return how many checks of a half message were sent and how many count, and the last 15 of them, oldest first."""
         half = self._table.half(index)
-        return Checks(0, 0, []) if half is None else self._slots.checks(index, half.physical_offset)
+        return CheckTable(0, 0, []) if half is None else self._slots.checks(index, half.physical_offset)
 
     def checked(self, index: int, now_s: int, producer_hash: int) -> None:
         """Enter a check that was sent now to a producer. Raises ValueError when there is no such half message.

@@ -19,7 +19,7 @@ EACH_HOURLY = 60
 """Samples between two of the hour."""
 
 
-class Counters(NamedTuple):
+class ConsumeCounters(NamedTuple):
     """Sums at a time: pulls that found something, their ms and messages; calls, their ms and results."""
 
     at_ms: int = 0
@@ -36,10 +36,10 @@ class ConsumeRates:
     """The rates of one topic."""
 
     def __init__(self, now: int) -> None:
-        first = Counters(now)
+        first = ConsumeCounters(now)
         self._sums = first
-        self._minute: deque[Counters] = deque([first], maxlen=KEPT)
-        self._hour: deque[Counters] = deque([first], maxlen=KEPT)
+        self._minute: deque[ConsumeCounters] = deque([first], maxlen=KEPT)
+        self._hour: deque[ConsumeCounters] = deque([first], maxlen=KEPT)
         self._count = 0
 
     def pulled(self, count: int, took_ms: int) -> None:
