@@ -71,7 +71,7 @@ class BusShop:
     def publish(self, code: str, payload: Any = None, **fields: Any) -> str:
         """Send an event and return its id."""
         event, message = made(code, payload, **fields)
-        self._transport.send(message, attempt=1, timeout_ms=1_000)
+        self._transport.run(self._transport.send([message], 1_000))
         return event.id
 
     def consumers(self, *what: Any, **options: Any) -> Consumers:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from halfmoon.client.core.produce.linger import LingeringSender
+from halfmoon.client.core.produce.send_result import send_result
 from halfmoon.effects import Call
 from halfmoon.errors import (
     BrokerError,
@@ -36,7 +37,7 @@ def by_itself(sender, script, message, *, asynchronous, **chosen):
     header = sender.header(first.outgoing, first.queue, script.now)
     try:
         reply = yield Call(first.address, header, first.outgoing.body, first.budget_ms)
-        return sender.result(reply, first.outgoing, first.queue, first.address)
+        return send_result(reply, first.outgoing, first.queue, first.address, sender.settings.namespace)
     except (NetworkError, BrokerError) as exc:
         error = exc
     return (yield from sender.continue_send(first, error, asynchronous=asynchronous))
