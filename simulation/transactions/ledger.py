@@ -1,6 +1,6 @@
 """Facts of a history of transactions: databases, producers and faults, for `simulation.transactions.checkers`.
 
-A `LedgerDatabase` is the truth of a producer group: an answer that it gave once never changes, whichever process is killed. Times are
+A `LedgerDatabase` is the truth of a producer group: an answer that it gave never changes, whichever process is killed. Times are
 the world's, in milliseconds. Values only; nothing here asks a broker.
 """
 
