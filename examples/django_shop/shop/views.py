@@ -15,7 +15,7 @@ from shop.placing import PaymentRefused, place
 
 @require_http_methods(["GET", "POST"])
 def home(request: HttpRequest) -> HttpResponse:
-    """The form, and the list of orders."""
+    """Show the form and the list of orders."""
     said = ""
     if request.method == "POST":
         try:

@@ -32,11 +32,11 @@ class Checkpoint(NamedTuple):
     """Offsets are physical, times are store times in ms."""
 
     log_ms: int = 0
-    """Of the last record that was synced."""
+    """Store time of the last record that was synced."""
     queue_ms: int = 0
-    """Of the last record whose queue entry was synced."""
+    """Store time of the last record whose queue entry was synced."""
     index_ms: int = 0
-    """Of the last record in the last full, synced key index file."""
+    """Store time of the last record in the last full, synced key index file."""
     durable_offset: int = 0
     """Log, queues and reservations below are on the device."""
     published_offset: int = 0

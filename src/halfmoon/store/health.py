@@ -47,12 +47,12 @@ class Health:
         self._count = 0
 
     def write_failed(self, what: str, error: Exception) -> str:
-        """``what`` could not be written; return the text of it."""
+        """Note that ``what`` could not be written; return the text of it."""
         text = f"{what} cannot be written: {error}"
         return self._met(text) if passes(error) else self.fail(text)
 
     def sync_failed(self, error: Exception) -> str:
-        """A sync failed; return the text of it."""
+        """Note that a sync failed; return the text of it."""
         return self._met(f"a sync cannot begin: {error}") if untried(error) else self.fail(f"a sync failed: {error}")
 
     def fail(self, failure: str) -> str:

@@ -43,14 +43,14 @@ _ROW = Struct(">BBH")
 _GONE = 0xFFFF
 _HALF_BYTES_MIN = 256 * 1024
 _ROWS_A_RECORD = 512
-"""Of a snapshot: a record is damaged as a whole."""
+"""Rows of a snapshot in one record, which is damaged as a whole."""
 _PAGE_BYTES = 4096
 _RETRY_BYTES = 16 * 1024
-"""So much is appended before the next generation is tried again."""
+"""Bytes appended before the next generation is tried again."""
 
 
 class Kind(IntEnum):
-    """What a row is about, and its key."""
+    """Subject of a row; the key of each."""
 
     END = 0
     """The snapshot at the beginning of the generation ends here; no key."""
@@ -164,8 +164,9 @@ class Journal:
     # ------------------------------------------------------------ writing
 
     def begin(self, *, again: bool) -> None:
-        """Go on in the file that is there. ``again``: the last process did not stop cleanly, and nobody knows what of it the device
-        has: it is written again, and waited for. Raises OSError.
+        """Go on in the file that is there. Raises OSError.
+
+        ``again``: the last process did not stop cleanly, so the device may lack rows; they are written again, and waited for.
         """
         if self._file is None:
             if self._last_number:
@@ -236,8 +237,9 @@ class Journal:
     # ------------------------------------------------------------ device
 
     def sync(self) -> None:
-        """Wait until every row that is written is on the device. May be called from another thread, and from two at once: each
-        waits for what was written before its call. Raises OSError, and ever after unless the sync never began.
+        """Wait until every row that is written is on the device. Raises OSError, and ever after unless the sync never began.
+
+        May be called from another thread, and from two at once: each waits for the rows written before its call.
         """
         if self._failure is not None:
             raise self._failure

@@ -18,7 +18,7 @@ TRANSACTION = "transaction"
 STATE_TABLE, REDO_LOG, CHECKS = f"{TRANSACTION}/statetable", f"{TRANSACTION}/redolog", f"{TRANSACTION}/checks"
 CHECKPOINT, ABORT, LOCK = "checkpoint", "abort", "lock"
 BACKUP_MARK = b"backup"
-"""What ``abort`` holds in the copy of a running store: the boot of no machine. The key index file that was being written then is
+"""Content of ``abort`` in the copy of a running store: the boot of no machine. The key index file that was being written then is
 left out of the copy."""
 RESTORED = "restored"
 """In a backup: the first start on it gives all topics another birth. The original may give out the same offsets once more."""

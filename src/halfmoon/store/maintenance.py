@@ -82,7 +82,7 @@ class Maintenance:
         return self._clean_due
 
     def settings_changed(self, now: Steady) -> None:
-        """The interval of cleaning may be shorter."""
+        """Take over an interval of cleaning that may be shorter."""
         self._clean_due = min(self._clean_due, now + self._settings.clean_interval_ms)
 
     def tick(self, now: Instant, published: int, reads: int) -> bool:

@@ -33,7 +33,7 @@ from halfmoon.store.settings import StoreSettings
 
 
 class Opened(NamedTuple):
-    """What an opening came to. ``changed`` are the queues that wait for the next sync of queues."""
+    """Result of an opening. ``changed`` are the queues that wait for the next sync of queues."""
 
     recovered: RecoveryResult
     checkpoint: Checkpoint

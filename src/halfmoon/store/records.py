@@ -21,7 +21,7 @@ _SECTOR = bytes(512)
 
 
 class RecordFacts(NamedTuple):
-    """What a checked record says. Positions count from the record's first byte."""
+    """Facts of a checked record. Positions count from the record's first byte."""
 
     size_bytes: int
     topic: str
@@ -48,7 +48,7 @@ class _Marker:
 
 
 BLANK_TAIL = _Marker("BLANK_TAIL")
-"""What `check_at` answers for the closed rest of a file."""
+"""Result of `check_at` for the closed rest of a file."""
 
 
 def check_at(view: memoryview, at: int, physical_offset: int) -> RecordFacts | _Marker:

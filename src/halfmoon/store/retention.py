@@ -20,7 +20,7 @@ _HOUR_MS = 3_600_000
 
 
 class DiskSpace(NamedTuple):
-    """What the use of the disk asks for."""
+    """Measures that the use of the disk requires."""
 
     clean: bool
     """Expired files go now, whatever the hour."""
@@ -67,7 +67,7 @@ def expired_before(disk: Disk, log: CommitLog, settings: StoreSettings, now: int
 
 
 class Pin:
-    """What keeps log files: the log is needed for ``what`` from the physical offset on that ``needed_from`` gives.
+    """Reason to keep log files: the log is needed for ``what`` from the physical offset on that ``needed_from`` gives.
 
     That is the end of the log while there is nothing of the kind, whatever was there before: else files stay for what is over.
     One that is ``firm`` keeps files although the disk needs their room; then its owner has to make way, see ``in_the_way_below``.
@@ -78,7 +78,7 @@ class Pin:
         self.wanted_below = 0
         """Physical offset below which the disk needs the room of log files; 0: it does not."""
         self._from, self._end = 0, 0
-        """What was needed when that was last asked, and where the log ended then."""
+        """Offset that was needed when last asked, and the end of the log then."""
         self._free_below = 0
         self._waiting = False
 

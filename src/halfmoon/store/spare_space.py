@@ -11,8 +11,8 @@ from halfmoon.store.layout import SPARE
 log = logging.getLogger("halfmoon.store")
 
 SPARE_BYTES = 1024 * 1024
-"""What a start writes: marks, tables of a few KB, first pages of files that are created again, zeros behind the ends of queues that
-a kill left unfinished, up to 64 KiB each."""
+"""Room for the writes of a start: marks, tables of a few KB, first pages of files that are created again, zeros behind the ends of
+queues that a kill left unfinished, up to 64 KiB each."""
 
 
 def is_full(error: OSError) -> bool:

@@ -1,4 +1,4 @@
-"""What the arguments of a `Publisher` mean, and which of them do not go together. Opens nothing."""
+"""Arguments of a `Publisher`: their meaning, and which do not go together. Opens nothing."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class RetryPolicy(msgspec.Struct, frozen=True):
 
 
 class Attempted(msgspec.Struct):
-    """What became of the messages of one call, by their places in it: results, or last errors. ``made``: rounds of attempts."""
+    """Outcome of the messages of one call, by their places in it: results, or last errors. ``made``: rounds of attempts."""
 
     results: dict[int, Any] = msgspec.field(default_factory=dict)
     errors: dict[int, BaseException] = msgspec.field(default_factory=dict)

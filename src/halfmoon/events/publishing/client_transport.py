@@ -233,7 +233,7 @@ def _each(result: SendResult, count: int) -> Iterator[SendResult]:
 
 
 def _key(message: Message) -> str | None:
-    """The event's key, which stands behind its id: plain messages of one key go to one queue, so that their order can be kept."""
+    """Return the event's key, which stands behind its id: plain messages of one key go to one queue, in their order."""
     return message.keys[1] if len(message.keys) == 2 and not isinstance(message.keys, str) else None
 
 

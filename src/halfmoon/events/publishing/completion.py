@@ -1,4 +1,4 @@
-"""What happens to published events when their local transaction ends: sent, decided, or handed to the relay. Raises nothing.
+"""End of published events with their local transaction: sent, decided, or handed to the relay. Raises nothing.
 
 Runs in the context that owns the transaction, and never after a fork in the child, for the transaction is the parent's.
 """

@@ -68,7 +68,7 @@ class DeliveryMode(StrEnum):
 
 
 class Published(msgspec.Struct, frozen=True):
-    """What `publish` returns: the event's id, which way it went, the attempts made, and what the broker answered, if one was asked.
+    """Result of `publish`: the event's id, which way it went, the attempts made, and what the broker answered, if one was asked.
 
     ``error`` is why it failed, where failures are not raised.
     """
@@ -81,7 +81,7 @@ class Published(msgspec.Struct, frozen=True):
 
 
 class DeliveryRules(msgspec.Struct, frozen=True):
-    """What a publisher says of its ways; see `halfmoon.events.Publisher`."""
+    """Settings of a publisher about delivery; see `halfmoon.events.Publisher`."""
 
     group: str
     outbox: bool = False
@@ -114,8 +114,10 @@ class DeliveryModes:
         self._warned = False
 
     def choose(self, event: Event, transaction: LocalTransaction | None) -> DeliveryMode:
-        """Return the way of an event. Raises NoTransaction and AmbiguousTransaction, see the table above, PublishedBefore, and
-        UsageError for a half message that is to be delayed.
+        """Return the way of an event.
+
+        Raises NoTransaction and AmbiguousTransaction, see the table above, PublishedBefore, and UsageError for a half message that
+        is to be delayed.
 
         Follows DefaultMQProducerImpl.sendMessageInTransaction (RocketMQ 4.7.1), which takes the delay off a half message, for
         brokers would lose it. Differs: it is refused, not delivered too early.

@@ -49,7 +49,7 @@ from halfmoon.limits import BODY_BYTES_MAX
 __all__ = ["DeliveryMode", "Published", "Publisher"]
 
 EVENTS_MAX = 4_096
-"""Of one `Publisher.publish_many`: databases take some 30,000 values in one statement."""
+"""Events of one `Publisher.publish_many`: databases take some 30,000 values in one statement."""
 
 FLUSH_AT_EXIT_MS = 1_000
 """How long the end of the process waits for decisions and sends of a publisher that was not closed."""

@@ -41,9 +41,10 @@ class Half(Protocol):
 
 
 class Transport(Protocol):
-    """Carries messages. Each operation makes one attempt with each of some messages, all at once; a message's id
-    (``Message.msg_id``) is the caller's and stays the same when it tries again, ``Message.attempt`` counts from 1. A message whose
-    broker did not keep a promise (flush, slave) counts as failed.
+    """Carrier of messages: each operation makes one attempt with each of some messages, all at once.
+
+    A message's id (``Message.msg_id``) is the caller's and stays the same when it tries again, ``Message.attempt`` counts from 1. A
+    message whose broker did not keep a promise (flush, slave) counts as failed.
 
     An operation returns a result or an error of each message in their order; of a single message, and where none could be sent, it
     may raise the error. Errors are the client's (`HalfmoonError`); waiting ends after ``timeout_ms``. Safe for many threads.

@@ -110,17 +110,20 @@ def as_in_directory(disk: Disk, settings: StoreSettings) -> StoreSettings:
 
 
 def _file_bytes(disk: Disk, directories: Iterable[str], default: int, *, noted: bool = False) -> int:
-    """Return the size of the largest file of some directories; the default where there is none, or where it is ``noted`` that files
-    were made with it and one has it, or none is longer."""
+    """Return the size of the largest file of some directories, or the default where there is none.
+
+    Also the default where it is ``noted`` that files were made with it, and one has it or none is longer.
+    """
     paths = (f"{path}/{name}" for path in directories for name in disk.list(path) if file_offset(name) is not None)
     sizes = set(map(disk.file_size, paths))
     return default if noted and (default in sizes or default > max(sizes, default=0)) else max(sizes, default=0) or default
 
 
 class _QueueRecords:
-    """What the log says of one queue. ``seen`` counts the records that their entries point at; ``proved`` are the offsets of the
-    last ones in a row. Where offsets go back a topic was made again, or a write that was cut short was followed by another: what
-    comes later counts.
+    """Records of one queue in the log.
+
+    ``seen`` counts the records that their entries point at; ``proved`` are the offsets of the last ones in a row. Where offsets go
+    back, a topic was made again, or a write that was cut short was followed by another: the later records count.
     """
 
     __slots__ = ("count", "first", "last", "more", "problems", "proved", "seen")
@@ -132,7 +135,7 @@ class _QueueRecords:
         self.problems: list[tuple[int, Problem]] = []
 
     def take(self, queue_offset: int) -> None:
-        """A record has this offset."""
+        """Take a record with this offset."""
         if queue_offset <= self.last:
             self.problems = [problem for problem in self.problems if problem[0] < queue_offset]
         if not self.count or queue_offset <= self.first:
@@ -140,14 +143,14 @@ class _QueueRecords:
         self.last, self.count = queue_offset, self.count + 1
 
     def take_run(self, first: int, count: int) -> None:
-        """So many records have this offset and the ones behind it, and their entries point at them."""
+        """Take ``count`` records with offsets from ``first`` on, whose entries point at them."""
         if not self.count:
             self.first = first
         self.last, self.count = first + count - 1, self.count + count
         self.prove(first, count)
 
     def prove(self, first: int, count: int = 1) -> None:
-        """So many entries from an offset on are those of their records."""
+        """Note that ``count`` entries from an offset on are those of their records."""
         self.seen += count
         self.proved = range(self.proved.start if self.proved.stop == first else first, first + count)
 
@@ -404,7 +407,7 @@ class _StoreCheck:
         return count
 
     def _gone(self, key: Key, records: _QueueRecords | None) -> Iterator[Problem]:
-        """The log has records of a queue that has no files: it is missing, or its topic was deleted."""
+        """Yield the problem of a queue without files whose records the log has: it is missing, or its topic was deleted."""
         if records is None or key in self._broken or (self._inventory.there and key not in self._inventory.queues):
             return
         reason = f"has no files, the log has {records.count} records of it, offsets {records.first} to {records.last}"

@@ -83,7 +83,7 @@ class Step(NamedTuple):
 
 @dataclass
 class Plan:
-    """What a repair will do. ``left`` are problems that it cannot mend."""
+    """Steps of a repair. ``left`` are problems that it cannot mend."""
 
     steps: list[Step] = field(default_factory=list)
     left: list[Problem] = field(default_factory=list)

@@ -39,7 +39,7 @@ TABLES: Mapping[str, type] = {
     TIMER: TimerOffset,
     UPTIME: UptimeTable,
 }
-"""What each saved table holds."""
+"""Content of each saved table."""
 
 T = TypeVar("T")
 

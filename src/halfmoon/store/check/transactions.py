@@ -49,7 +49,7 @@ class Problem(NamedTuple):
     certain: bool = True
     """False: the files alone cannot decide it, or a start repairs it without a loss. It does not make the store unsound."""
     size_bytes: int = 0
-    """Of a record: how many bytes of the log are none."""
+    """Bytes of the log that are no record, for a problem with records."""
 
 
 class TransactionCheck:

@@ -75,8 +75,9 @@ class Indexing:
     # ------------------------------------------------------------ start
 
     def recover(self, disk: Disk, last_run: LastRun, inventory: Inventory, *, noted: bool) -> None:
-        """Find out how far the index files can be trusted. The others are removed and rebuilt in the background: all of them when
-        one is missing. ``noted``: files were made here with the sizes in the settings.
+        """Find out how far the index files can be trusted; remove the others, and rebuild them in the background.
+
+        All of them when one is missing. ``noted``: files were made here with the sizes in the settings.
 
         Raises StoreError when the settings may have changed.
 
@@ -266,8 +267,9 @@ class Indexing:
                     records[physical_offset] = record
 
     def _mark_from(self, start: int, end: int) -> None:
-        """Find a record about each megabyte between an offset and the first mark, of what one query searches; after a start of the
-        store there are no marks.
+        """Find a record about each megabyte between an offset and the first mark, for one query.
+
+        After a start of the store there are no marks.
         """
         stop = min((mark for mark in self._marks if mark > start), default=end)
         if stop - start <= 4 * _WINDOW_BYTES:
@@ -287,7 +289,7 @@ class Indexing:
 
 
 class _Query(NamedTuple):
-    """What a query asks for. Only records below ``visible`` count."""
+    """Query for messages by key. Only records below ``visible`` count."""
 
     log: CommitLog
     topic: str

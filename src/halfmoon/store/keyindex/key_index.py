@@ -62,8 +62,9 @@ class IndexFile:
         return self._entries_max - self.header.count
 
     def add(self, keys: bytes) -> None:
-        """Enter keys, a packed `KEY` each. At most as many as there is room for and `UNDO_MAX`; their records come in the order of
-        the log.
+        """Enter keys, a packed `KEY` each, in the order of their records in the log.
+
+        At most as many as there is room for, and `UNDO_MAX`.
         """
         header = self.header
         count, begin_ms, begin_offset = header.count, header.begin_ms, header.begin_offset

@@ -51,8 +51,9 @@ class Appending:
         self._note_end, self._sync_flush = checkpoint.note_end, sync_flush
 
     def all(self, groups: Sequence[Group], now: int, *, in_order: bool) -> list[Appended | Exception]:
-        """Store groups; return for each where it lies, or why nothing of it is stored. ``in_order``: it ends with the first that is
-        not, and what is behind that has no place in the result.
+        """Store groups; return for each where it lies, or why nothing of it is stored.
+
+        ``in_order``: the result ends with the first group that is not stored.
         """
         outcomes: list[Appended | Exception] = []
         gathered: list[tuple[int, ConsumeQueue, Appended]] = []
@@ -121,7 +122,7 @@ class Appending:
     def _take_back(
         self, gathered: list[tuple[int, ConsumeQueue, Appended]], outcomes: list[Appended | Exception], exc: Exception
     ) -> None:
-        """The log does not have what lies behind its end: those messages are as if they never came."""
+        """Take back messages that the log does not have, for they lie behind its end: as if they never came."""
         while gathered and gathered[-1][2].end_offset > self._log.end:
             index, queue, appended = gathered.pop()
             queue.next_offset -= len(appended.entries) // ENTRY_BYTES

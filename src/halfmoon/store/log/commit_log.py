@@ -51,10 +51,10 @@ class CommitLog:
     # ------------------------------------------------------------ append
 
     def gather(self, topic: str, queue_id: int, queue_offset: int, messages: Messages, now: int) -> bytes:
-        """Encode the records of one queue, each with the next queue offset, and return their queue entries. `write` writes what
-        was gathered; ``end`` is behind it already.
+        """Encode the records of one queue, each with the next queue offset, and return their queue entries.
 
-        What one request brought lies in one file. What does not fit into the current file is written at once, each file once.
+        `write` writes the gathered records; ``end`` is behind them already. The messages of one request lie in one file. Records
+        that do not fit into the current file are written at once, each file once.
 
         Raises:
             MessageIllegal: a message is larger than a record may be, or a request than a file; nothing of it is gathered.
@@ -92,8 +92,9 @@ class CommitLog:
             raise
 
     def _take_back(self, start: int) -> None:
-        """Have the log end where it did before a write failed. Of what was written nothing stays that a start would find, as far as
-        the disk lets us.
+        """Have the log end where it did before a write failed.
+
+        Removes whatever of the write a start would find, as far as the disk permits.
         """
         with suppress(OSError):
             self.segments.remove_after(start)

@@ -45,7 +45,7 @@ _OFFSET_MAX = 1 << 55
 
 @dataclass
 class RecoveryResult:
-    """What recovery found."""
+    """Result of recovery."""
 
     clean: bool
     lost: bool

@@ -18,7 +18,7 @@ from halfmoon.store.log.commit_log import NOTHING_THERE, CommitLog, DamagedRange
 from halfmoon.store.log.segments import Segments
 
 _TAIL = b"\x01-\0\0"
-"""What stands behind the body: a topic of one character, and no properties."""
+"""Bytes behind the body: a topic of one character, and no properties."""
 SEALED_MIN = HEAD.size + len(_TAIL)
 """Bytes of the smallest record. One that was stored with a topic had no fewer."""
 _ZEROS = bytes(1024 * 1024)

@@ -29,9 +29,10 @@ _ZEROS = bytes(_BEHIND_BYTES)
 
 
 class QueueWindow(NamedTuple):
-    """What was looked at last while the store is opened: bytes of entries from ``first`` on. ``data_end`` is a position (of bytes)
-    behind everything written into their file, and from ``clear_from`` on it is known to hold zeros; -1: not known. ``head`` is the
-    first entry of the queue, where that was seen, too.
+    """Entries read last while the store is opened: bytes from ``first`` on.
+
+    ``data_end`` is a position (of bytes) behind everything written into their file, and from ``clear_from`` on it is known to hold
+    zeros; -1: not known. ``head`` is the first entry of the queue, where that was seen, too.
     """
 
     first: int
@@ -274,8 +275,9 @@ class ConsumeQueue:
     # ------------------------------------------------------------ bounds
 
     def end_below(self, physical_offset: int) -> int:
-        """Return the offset behind the last entry that points below a physical offset, for a queue whose entries up to there
-        are in order and whole. Looks at about log2(n) entries, fewer where it is ``near``.
+        """Return the offset behind the last entry that points below a physical offset.
+
+        For a queue whose entries up to there are in order and whole. Looks at about log2(n) entries, fewer where it is ``near``.
         """
         self.write_out()
         segments = self.segments
@@ -317,8 +319,9 @@ class ConsumeQueue:
         return size > 0 and 0 <= offset < physical_offset
 
     def cut(self, end: int, *, thorough: bool) -> None:
-        """Forget the entries from an offset on, so that they never come back. With no entry left its files go as well: what
-        comes next says where the queue begins.
+        """Forget the entries from an offset on, so that they never come back.
+
+        With no entry left its files go as well: the next entry says where the queue begins.
         """
         self.write_out()
         if self.segments.last is not None and end <= self.first:

@@ -119,14 +119,14 @@ class QueueCreation:
         leave(Work(self._run_of(list(jobs.values())), done, not jobs, "create queues"))
 
     def forget(self, topic: str) -> None:
-        """A topic was deleted: do not create its requested queues and remove those being created; whoever waits looks again."""
+        """Forget a deleted topic: do not create its requested queues, remove those being created, and call those that wait."""
         for key in [key for key in self._requested if key[0] == topic]:
             self._to_call += self._requested.pop(key)
             self.has_requests = True
         self._forgotten.update(key for key in self._running if key[0] == topic)
 
     def refuse_all(self, refusal: Exception) -> None:
-        """The store takes no more messages: create nothing any more."""
+        """Create nothing any more, for the store takes no more messages."""
         self._refusal = self._refusal or refusal
 
     def _new(self, topic: str, queue_id: int) -> ConsumeQueue:

@@ -39,7 +39,7 @@ Key = tuple[str, int]
 
 @dataclass(slots=True)
 class Row:
-    """What is known of one queue, or (``first`` alone) of a key index file: the physical offset of its first entry's record."""
+    """Files of one queue, or (``first`` alone) of a key index file: the physical offset of its first entry's record."""
 
     born: int = 0
     first: int = -1
@@ -96,7 +96,7 @@ class Inventory:
             self.sizes = row
 
     def note_log_first(self, log_first: int) -> None:
-        """The files of the log below an offset are about to go."""
+        """Note that the files of the log below an offset are about to go."""
         if self.sizes is not None:
             try:
                 self.note_sizes(self.sizes.born, self.sizes.first, self.sizes.last, log_first)
@@ -139,10 +139,9 @@ class Inventory:
             queue.noted = _files_of(queue)
 
     def forget(self, topic: str, log_end: int) -> None:
-        """A topic was deleted: its queues are not missed, and its records no more entered into any. Waits for the device, as a row
-        that comes back would rebuild it.
+        """Forget a deleted topic: its queues are not missed, and its records entered into no queue. Raises OSError.
 
-        Raises OSError.
+        Waits for the device, for a row that came back would rebuild it.
         """
         self._going[topic] += 1
         row = Row(log_end)
@@ -160,17 +159,17 @@ class Inventory:
         self.sync()
 
     def removed(self, topic: str) -> None:
-        """The removal of a deleted topic's files is on the device."""
+        """Note that the removal of a deleted topic's files is on the device."""
         self._going[topic] -= 1
 
     def settle_deleted(self, durable_offset: int) -> None:
-        """A start after any stop begins behind this offset: topics that were deleted before need no row."""
+        """Drop rows of topics that were deleted before an offset behind which any start begins."""
         for topic in [topic for topic, row in self.deleted.items() if row.born <= durable_offset and not self._going[topic]]:
             self._journal.write(_row(Kind.DELETED, topic.encode(), None))
             del self.deleted[topic]
 
     def cut_deleted(self, log_end: int) -> None:
-        """A loss took records, and others will come in their place: they are no deleted topic's.
+        """Note that records were lost, and that others will come in their place, which are no deleted topic's.
 
         Waits for the device; raises OSError.
         """
@@ -188,7 +187,7 @@ class Inventory:
         self.sync()
 
     def distrust(self, queue: ConsumeQueue, queue_offset: int) -> None:
-        """An entry of a queue points at no record: say so, once of each queue, and have the next start rebuild it."""
+        """Report a queue with an entry that points at no record, once, and have the next start rebuild it."""
         key = (queue.topic, queue.queue_id)
         if key in self.rebuilt:
             return
@@ -204,7 +203,7 @@ class Inventory:
             self._warn_once(exc)
 
     def end_rebuild(self, queues: Iterable[ConsumeQueue], log_end: int) -> None:
-        """The queues are rebuilt, and on the device."""
+        """Note that queues are rebuilt, and on the device."""
         queues = list(queues)
         self.note(queues, log_end)
         rows = self.queues

@@ -23,8 +23,7 @@ class PropertyTest(Protocol):
         """Take note of which messages from an offset on are wanted, of as many as were looked at, or gone."""
 
     def select(self, area: memoryview, base: int, entries: bytes, at_most: int) -> tuple[list[int], int, bool]:
-        """Return the indexes, rising, of the entries whose records are wanted; how many were looked at, one at least; and whether
-        that is enough for now.
+        """Return the indexes, rising, of wanted entries; how many were looked at, one at least; and whether that is enough for now.
 
         ``area`` are bytes of the log from the offset ``base`` on. The first record begins in it; one that is not all in it ends
         what is looked at. Behind ``at_most`` that are wanted the others are of no use.

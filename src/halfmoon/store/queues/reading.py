@@ -23,7 +23,7 @@ from halfmoon.store.records import store_time_at
 from halfmoon.store.settings import StoreSettings
 
 Wanted = frozenset[int] | PropertyTest | None
-"""What a reader wants: tag hashes, a test of properties, or (None) every message."""
+"""Filter of a reader: tag hashes, a test of properties, or (None) every message."""
 
 
 ReportEntry = Callable[[ConsumeQueue, int], None]
@@ -45,7 +45,7 @@ class ReadStatus(Enum):
 
 
 class ReadResult(NamedTuple):
-    """What a read returns (RocketMQ: GetMessageResult). ``pieces`` are stored records; neighbours in the log are one piece."""
+    """Result of a read (RocketMQ: GetMessageResult). ``pieces`` are stored records; neighbours in the log are one piece."""
 
     status: ReadStatus
     next_offset: int
@@ -172,8 +172,9 @@ class _Collector:
         return self._count_max - self._count
 
     def take(self, entries: bytes, offset: int, chosen: list[int] | None) -> int | None:
-        """Take the chosen ones (None: all) of entries from a queue offset on. Return None, or the index of the entry with which the
-        next reply has to begin, as this one is full.
+        """Take the chosen ones (None: all) of entries from a queue offset on.
+
+        Return None, or the index of the entry with which the next reply has to begin, for this one is full.
         """
         done, end = 0, len(entries) // ENTRY_BYTES if chosen is None else len(chosen)
         while done < end:
@@ -197,8 +198,9 @@ class _Collector:
         return None
 
     def _take_run(self, entries: bytes, offset: int, chosen: list[int] | None, done: int, end: int, size: int) -> int:
-        """Take records of one file from number ``done`` on, at least the first, of ``size`` bytes, unless it is damaged; return how
-        many.
+        """Take records of one file from number ``done`` on, and return how many.
+
+        At least the first, of ``size`` bytes, unless it is damaged.
         """
         behind, room = done + self._count_max - self._count, self._bytes_max - self._size_bytes
         if chosen is not None:

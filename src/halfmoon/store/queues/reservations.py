@@ -85,10 +85,9 @@ class Reservations:
         queue.low_water = max(0, reserved - STEP_MIN // 2)
 
     def more(self, queue: ConsumeQueue, needed: int) -> None:
-        """A queue passed its low water and will give out offsets below ``needed``: ask for more in the background, and at once,
-        waiting for the device, when they are not reserved.
+        """Ask for more offsets in the background, for a queue that passed its low water and will give out those below ``needed``.
 
-        Raises StoreNotWritable: nothing more is reserved.
+        At once, waiting for the device, when those are not reserved. Raises StoreNotWritable: nothing more is reserved.
         """
         if needed <= queue.reserved:
             # So that it asks once: `granted` sets the next low water.
@@ -138,7 +137,7 @@ class Reservations:
         return Extension(queue, reserved)
 
     def granted(self, extension: Extension) -> None:
-        """The reservation is durable: let the queue use it."""
+        """Let a queue use a reservation that is durable."""
         queue, reserved = extension
         queue.reserved = max(queue.reserved, reserved)
         queue.low_water = queue.reserved - (queue.reserved - queue.next_offset) // 2

@@ -17,7 +17,7 @@ from halfmoon.store.queues.consume_queue import ConsumeQueue
 
 
 class Arrival(NamedTuple):
-    """What became visible in one queue. ``max_offset`` is its new end, ``entries`` are the new queue entries; None: unknown."""
+    """Messages made visible in a queue. ``max_offset`` is its new end, ``entries`` are the new queue entries; None: unknown."""
 
     topic: str
     queue_id: int
@@ -98,12 +98,12 @@ class VisibleOffsets:
         self.end, self.end_ms = durable_offset, durable_ms
 
     def forget(self, topic: str) -> None:
-        """A topic was deleted: its entries need neither be seen nor synced."""
+        """Forget a deleted topic: its entries need neither be seen nor synced."""
         self._pending = deque(entry for entry in self._pending if entry[1].topic != topic)
         self.changed = [queue for queue in self.changed if queue.topic != topic]
 
     def drop_pending(self) -> None:
-        """The store failed: pending entries never become visible."""
+        """Drop pending entries, which never become visible, for the store failed."""
         self._pending.clear()
 
     def take_changed(self) -> list[ConsumeQueue]:

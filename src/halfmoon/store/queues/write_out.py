@@ -51,7 +51,7 @@ class WriteOut:
         """Queues of which the inventory was not told yet how far they go, each with the end that its last sync covers."""
         self._covers = (0, 0, 0)
         self._published_bytes = 0
-        """Of the entries that were published, so many have been written for sure."""
+        """Bytes of published entries that have been written for sure."""
         self._began_at = self._rests_until = LONG_AGO
 
     def begin(self, now: Steady) -> None:
@@ -108,7 +108,7 @@ class WriteOut:
         synced()
 
     def forget(self, topic: str) -> None:
-        """A topic was deleted: nothing of it is written any more."""
+        """Forget a deleted topic: nothing of it is written any more."""
         self._left = deque(queue for queue in self._left if queue.topic != topic)
         self.to_sync = {queue: None for queue in self.to_sync if queue.topic != topic}
 

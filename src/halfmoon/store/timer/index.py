@@ -38,7 +38,7 @@ class _Block:
 
 
 class TimerIndex:
-    """What is parked, by (due, queue offset)."""
+    """Parked messages by (due, queue offset)."""
 
     def __init__(self) -> None:
         self._blocks: list[_Block] = []

@@ -38,7 +38,7 @@ class Marks:
         return self._before[-1].end if self._before else 0
 
     def parked(self, due: int, offset: int, begun: Sequence[tuple[int, int]]) -> None:
-        """A message was parked; ``begun`` are those whose delivery has begun, in order: they will count as delivered."""
+        """Note a parked message; ``begun`` are those whose delivery has begun, in order: they will count as delivered."""
         behind = self._last[0]
         if begun and due <= begun[-1][0]:
             behind = max([behind, *(each for each, at in begun if at >= self._begin)])

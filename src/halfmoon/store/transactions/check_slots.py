@@ -41,7 +41,7 @@ class Check(NamedTuple):
 
 
 class CheckTable(NamedTuple):
-    """What was asked about one half message."""
+    """Checks of one half message."""
 
     sent: int
     counted: int

@@ -33,13 +33,13 @@ class TransactionFiles:
         self.none_below = 0
         self._owed: tuple[list[File], list[str]] = ([], [])
         self._taken: tuple[list[File], list[str]] = ([], [])
-        """What the next sync is to do besides, and what the last one was to do."""
+        """Other work of the next sync, and of the last one."""
         self.marks: deque[tuple[int, int]] = deque([(0, 0)])
         """Pairs, one for each 4,096 half messages from the first pending one on: units about half messages from this index on have
         this number or a higher one."""
 
     def mark(self, index: int) -> None:
-        """The half message ``index`` comes next: remember now and then from where on the units are about it and later ones."""
+        """Remember now and then from where on the units are about ``index``, the next half message, and later ones."""
         if index - self.marks[-1][0] >= BLOCK:
             self.marks.append((index, self.redo.end))
 
@@ -89,7 +89,7 @@ class TransactionFiles:
         return run
 
     def put_back(self) -> None:
-        """What was taken last for a sync was not synced."""
+        """Put back the files taken last for a sync that did not happen."""
         self._owed, self._taken = self._taken, ([], [])
 
     def sync(self) -> None:
@@ -139,4 +139,4 @@ class TransactionFiles:
 
 
 def _forget_result(result: Exception | None, now: Instant) -> None:
-    """A file that could not be removed is found again at the next start."""
+    """Ignore a failed removal: the next start finds the file again."""

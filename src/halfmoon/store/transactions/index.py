@@ -57,11 +57,11 @@ class TransactionIndex:
         self._due, self._tried_position = LONG_AGO, 0
         self.pin = store.maintenance.pin("transactions", self._undecided_from)
         self.room = 0
-        """So many half messages and decisions can be entered before `make_room` must be asked for more."""
+        """Half messages and decisions that can be entered before `make_room` must be asked for more."""
         self.failure: str | None = None
         self.unfinished: list[int] = []
         self.ignored = 0
-        """What the start found in the log about half messages that are not there, or were decided otherwise before."""
+        """Decisions found by the start whose half messages are not there, or were decided otherwise before."""
         self.rebuilt: str | None = None
         """Why the start rebuilt everything from the log; None: it did not."""
         self.checks_lost = 0
@@ -149,8 +149,9 @@ class TransactionIndex:
         return 0 if queue is None else queue.next_offset
 
     def prepared(self, index: int, entries: bytes, store_s: int, group_hash: int) -> None:
-        """Enter half messages of one producer group that were stored at ``store_s`` seconds, at indexes from ``index`` on, by their
-        queue entries.
+        """Enter half messages of one producer group, stored at ``store_s`` seconds, by their queue entries.
+
+        Their indexes are ``index`` and the next ones.
 
         Raises:
             ValueError: an index below the end, or numbers that do not fit; nothing was entered.
@@ -170,8 +171,10 @@ class TransactionIndex:
         self.room -= count
 
     def decided(self, indexes: Sequence[int], entries: bytes, committed: int) -> int:
-        """Enter decisions that were stored: first ``committed`` commits, then rollbacks. ``entries`` are the queue entries of the
-        visible records, and of the op records of rollbacks. Return when the one of the lowest index was stored, in seconds.
+        """Enter stored decisions, and return when that of the lowest index was stored, in seconds.
+
+        First ``committed`` commits, then rollbacks. ``entries`` are the queue entries of the visible records, and of the op records
+        of rollbacks.
 
         Raises:
             ValueError: one is not pending, or decided twice here; nothing was entered.
@@ -199,7 +202,7 @@ class TransactionIndex:
             raise StoreNotWritable(self.failure or "the transaction index is closed")
 
     def _fail(self, exc: OSError) -> NoReturn:
-        """What the log holds did not get into the files: only a start makes them whole."""
+        """Stop, because records of the log did not get into the files: only a start makes them whole."""
         raise StoreNotWritable(self._stop(exc)) from exc
 
     def _stop(self, exc: OSError) -> str:
@@ -344,8 +347,9 @@ class TransactionIndex:
         self._work.append(Work(run, done, False, "sync transactions"))
 
     def _write_reached_watermark(self) -> None:
-        """Write the watermark whose files are synced, once the log is; none once the store failed: the log may have records that
-        were refused, which only a start enters.
+        """Write the watermark whose files are synced, once the log is.
+
+        None once the store failed: the log may have records that were refused, which only a start enters.
         """
         if self._store.failure is None and self._reached is not None and self._store.durable_offset >= self._reached[1]:
             watermark, self._reached = self._reached[0], None
@@ -356,6 +360,6 @@ class TransactionIndex:
                     self._freeze(exc)
 
     def _freeze(self, exc: Exception) -> None:
-        """A sync failed: nobody knows what is on the device, so the watermark stays where it is."""
+        """Leave the watermark where it is after a failed sync, for the device may lack anything written since."""
         self._frozen = True
         log.warning("the transaction index cannot be saved, the next start reads the log from the last watermark: %s", exc)

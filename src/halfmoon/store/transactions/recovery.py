@@ -30,7 +30,7 @@ log = logging.getLogger("halfmoon.store.transactions")
 
 
 class RecoveredIndex(NamedTuple):
-    """What a start found."""
+    """Result of a start."""
 
     unfinished: dict[int, int]
     """Committed half messages without an op record: index and physical offset of the visible record."""

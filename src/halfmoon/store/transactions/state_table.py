@@ -35,7 +35,7 @@ _PREPARED = b"\x04"
 
 
 class State(IntEnum):
-    """What became of a half message."""
+    """State of a half message."""
 
     NONE = 0
     PREPARED = 4
@@ -139,8 +139,9 @@ class StateTable:
             self._uncount([(half.index, half.index + 1, 1)], [(half.group_hash, 1)])
 
     def settle_pending(self, indexes: Sequence[int], entries: bytes, committed: int) -> tuple[bytes, int]:
-        """Give pending half messages the states that these decisions mean, see `decided_rows`; return the units for the redo log,
-        and when the first of them was stored, in seconds since the epoch.
+        """Give pending half messages the states that these decisions mean, see `decided_rows`.
+
+        Return the units for the redo log, and when the first of them was stored, in seconds since the epoch.
 
         Raises ValueError when one is not pending or is named twice, and nothing is different.
         """
@@ -185,8 +186,7 @@ class StateTable:
                 del self.by_group[group_hash]
 
     def make_room(self, count: int, index: int = 0) -> int:
-        """Take the disk's space for so many more records from an index or the end on, so that `put` cannot lack it; return for how
-        many there is space now.
+        """Take the disk's space for ``count`` more records from an index or the end on; return for how many there is space now.
 
         Raises OSError when the disk is full.
         """

@@ -34,7 +34,7 @@ _DIGITS_MAX = 19
 
 
 class RecordKind(Enum):
-    """What a record is to a transaction."""
+    """Role of a record in a transaction."""
 
     HALF = 0
     OP = 1

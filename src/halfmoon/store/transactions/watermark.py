@@ -20,7 +20,7 @@ _CLEAN, _FOREIGN = 1, 2
 
 
 class Watermark(NamedTuple):
-    """What is in the files and on the device."""
+    """Extent of the files that are on the device."""
 
     position: int = 0
     """Physical offset: each record of the log below is in the files."""
