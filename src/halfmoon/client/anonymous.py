@@ -44,3 +44,13 @@ def of_process(make: Callable[[S], B], settings: S) -> B:
             _known[key] = client
             atexit.register(client.close)
         return client  # type: ignore[return-value]  # of the kind that `make` makes, which is part of the key
+
+
+def _after_fork() -> None:
+    """In the child: a thread that was making a client is not there to give the lock back."""
+    global _lock
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):  # not on every platform
+    os.register_at_fork(after_in_child=_after_fork)

@@ -12,6 +12,7 @@ import pytest
 
 from halfmoon.errors import UsageError
 from halfmoon.runtime.drivers.threads import BackgroundLoop, background
+from tests.events.forking import in_child
 
 
 async def value(x):
@@ -200,3 +201,21 @@ def test_what_is_interrupted_before_it_began_never_begins(interrupting):
     loop.plain(list)
 
     assert began == []
+
+
+def test_a_forked_child_is_refused_whatever_it_asks_of_its_parents_loop():
+    loop = background()
+    asked = [
+        lambda: loop.call(value(1)),
+        lambda: loop.hand_over(value, print, 1),
+        lambda: loop.plain(print),
+        lambda: loop.soon(print),
+        lambda: loop.submit(lambda: value(1)),
+    ]
+
+    def is_refused() -> None:
+        for ask in asked:
+            with pytest.raises(UsageError, match="forked"):
+                ask()
+
+    assert in_child(is_refused, within_s=20)

@@ -10,7 +10,6 @@ import logging
 import os
 import threading
 import time
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -19,6 +18,7 @@ import msgspec
 from halfmoon import TransactionProducer
 from halfmoon.effects import Op, gather, steady
 from halfmoon.errors import BrokerError, NotRunning, UsageError, broker_error
+from halfmoon.events.forks import hear_of_forks
 from halfmoon.events.publishing.transport import Answer, Half, SendCallback, Wait
 from halfmoon.model import LocalTransactionState, Message, SendResult, SendStatus
 
@@ -52,7 +52,12 @@ class ClientTransport:
         self._closed = False
         self._posted = 0
         self._idle = threading.Condition(self._lock)
-        _transports.add(self)
+        hear_of_forks(self)
+
+    def forked(self) -> None:
+        """Replace the locks in a forked child, where no thread of the parent releases them."""
+        self._lock = threading.Lock()
+        self._idle = threading.Condition(self._lock)
 
     # ------------------------------------------------------------ life
 
@@ -193,20 +198,6 @@ class ClientTransport:
             half.leave()
         except Exception as exc:
             log.debug("could not be left to the check: event=%s reason=%s", half.message_id, exc)
-
-
-_transports: weakref.WeakSet[ClientTransport] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    """In the child: a thread that held a lock is not there to give it back."""
-    for transport in list(_transports):
-        transport._lock = threading.Lock()
-        transport._idle = threading.Condition(transport._lock)
-
-
-if hasattr(os, "register_at_fork"):  # not on every platform
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _together(messages: Sequence[Message], timeout_ms: int, make: Callable[[Message, int], Op[T]]) -> Op[list[T | Exception]]:

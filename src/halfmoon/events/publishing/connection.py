@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import atexit
-import os
 import threading
 import weakref
 from contextlib import suppress
 
 from halfmoon.errors import NotRunning
+from halfmoon.events.forks import hear_of_forks
 from halfmoon.events.publishing.background_start import BackgroundStart
 from halfmoon.events.publishing.client_transport import ClientTransport
 from halfmoon.events.publishing.transport import Answer, Transport
@@ -30,6 +30,7 @@ class Connection:
         self._open = self._closed = self._used = False
         self._lock, self._opening = threading.Lock(), threading.Lock()
         _connections.add(self)
+        hear_of_forks(self)
         if lazy:
             return
         if not isinstance(transport, ClientTransport):
@@ -68,8 +69,8 @@ class Connection:
             if self._closed:
                 raise NotRunning(f"publisher {self._group} is closed: make another one")
 
-    def _forked(self) -> None:
-        """In the child: what ran in threads of the parent does not run here, and holds no lock."""
+    def forked(self) -> None:
+        """Begin anew in a forked child, where no thread of the parent runs, and none releases a lock."""
         self._lock, self._opening = threading.Lock(), threading.Lock()
         self._open = self._used = False
         if not self._closed and self._background is not None:
@@ -84,12 +85,3 @@ def _close_unused() -> None:
     for connection in list(_connections):
         if not connection._used:
             connection.close(0)
-
-
-def _after_fork() -> None:
-    for connection in list(_connections):
-        connection._forked()
-
-
-if hasattr(os, "register_at_fork"):  # not on every platform
-    os.register_at_fork(after_in_child=_after_fork)

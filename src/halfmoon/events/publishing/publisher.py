@@ -11,10 +11,8 @@ import asyncio
 import atexit
 import inspect
 import logging
-import os
 import threading
 import time
-import weakref
 from collections.abc import Callable, Collection, Iterable
 from datetime import datetime, timedelta
 from itertools import islice
@@ -27,6 +25,7 @@ from halfmoon.events.checks.tokens import TokenRetention, create_tables, require
 from halfmoon.events.databases.database import Provider
 from halfmoon.events.encoding.codec import Codecs
 from halfmoon.events.event import Event, check_code, check_name, check_whole, due_ms
+from halfmoon.events.forks import hear_of_forks
 from halfmoon.events.local_block import LOCAL
 from halfmoon.events.outbox.relay import Relay, RelaySettings
 from halfmoon.events.publishing.arguments import (
@@ -143,7 +142,7 @@ class Publisher:
         )
         self._relay_settings = relay_settings_of(relay) if self._outbox else None
         self._lock, self._started, self._closed = threading.Lock(), False, False
-        _publishers.add(self)
+        hear_of_forks(self)
         self._connection = Connection(self.transport, self._checks.answer, group, lazy=lazy, is_own=transport is None)
 
     # ------------------------------------------------------------ declarations
@@ -423,8 +422,8 @@ class Publisher:
         if (relay := self._relay) is not None:
             relay.wake()
 
-    def _forked(self) -> None:
-        """In the child: what ran in threads of the parent does not run here."""
+    def forked(self) -> None:
+        """Begin anew in a forked child, where no thread of the parent runs."""
         self._lock = threading.Lock()
         self._relay = self._retention = None
         self._started = False
@@ -484,18 +483,6 @@ class BoundEvents:
     ) -> Published:
         """As `publish`, without blocking the event loop."""
         return await self.publisher.publish_async(topic, code, payload, session=self.session, **options)
-
-
-_publishers: weakref.WeakSet[Publisher] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for publisher in list(_publishers):
-        publisher._forked()
-
-
-if hasattr(os, "register_at_fork"):  # not on every platform
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _on_loop() -> bool:

@@ -121,7 +121,11 @@ class BackgroundLoop:
         self._loop.call_soon_threadsafe(partial(function, *arguments, **named))
 
     def submit(self, start: Callable[[], Awaitable[T]]) -> Future[T]:
-        """Have the loop start something that is awaited; return a future that any thread can wait for."""
+        """Have the loop start something that is awaited; return a future that any thread can wait for.
+
+        Raises UsageError in a forked child.
+        """
+        self.check_process()
 
         async def run() -> T:
             return await start()
