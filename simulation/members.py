@@ -1,4 +1,7 @@
-"""Consumers of our own that join, leave and die while a history goes on. What they do with messages is a workload's own."""
+"""Consumers of Halfmoon's client that join, leave and die during a history, and the base of workloads with them.
+
+Each workload says what they do with messages.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from simulation.history import History, Workload
 
 
 class SimulatedMember:
-    """A consumer that comes and goes. A workload's own sets ``client`` and says how it leaves (`go`)."""
+    """A consumer that comes and goes. A workload's subclass sets ``client`` and implements `go`."""
 
     client: SimPushConsumer | SimPullConsumer
 
@@ -23,7 +26,7 @@ class SimulatedMember:
         raise NotImplementedError
 
     def end(self) -> None:
-        """End its process; its system closes the connections."""
+        """End its process; the operating system closes the connections."""
         self.client.kill()
         self.cluster.network.kill(self.client.host)
 
@@ -41,8 +44,8 @@ M = TypeVar("M", bound=SimulatedMember)
 class MemberWorkload(Workload, Generic[M]):
     """A workload whose members join (``join``), leave (``leave``), are killed (``crash``) and lose connections (``lose``).
 
-    ``broker`` kills a broker, which forgets its locks, and starts it again. Any other kind is a method of members that is given the
-    source of chance. There are ``STAY`` to ``MEMBERS_MAX`` members, ``crash`` and ``leave`` permitting; the last is replaced.
+    ``broker`` kills a broker, which forgets its locks, and starts it again. Any other kind names a method of the member, which gets
+    the `Random`. ``join`` stops at ``MEMBERS_MAX`` members, ``leave`` and ``crash`` at ``STAY``; if the last leaves, another joins.
     """
 
     FAULTS = None
@@ -54,7 +57,7 @@ class MemberWorkload(Workload, Generic[M]):
         self.members: list[M] = []
 
     def draw_kinds(self, drawn: set[str]) -> None:
-        """Let kinds of events be those that were drawn, unless they are given."""
+        """Use the kinds of events that were drawn, unless the history was given some."""
         if self.history.kinds is None:
             self.history.kinds = sorted(drawn)
 
@@ -74,7 +77,7 @@ class MemberWorkload(Workload, Generic[M]):
                 self.do(self.chance.choice(self.history.kinds))
 
     def do(self, kind: str) -> None:
-        """Let one thing happen, if it can."""
+        """Let one event of this kind happen, if the number of members allows it."""
         here = [member for member in self.members if not member.gone]
         if kind == "broker":
             self.kill_broker(self.chance.choice(self.cluster.brokers))

@@ -295,7 +295,7 @@ def test_a_group_that_nothing_is_declared_for_is_refused(run_alone, module):
     ran = run_alone("events", "run", module, "--group", "S_mall")
 
     assert ran.code == 2
-    assert "--group S_mall: nothing is declared for it; there are S_mail, S_stock" in ran.err
+    assert "--group S_mall: no consumer is declared for it; declared groups: S_mail, S_stock" in ran.err
 
 
 def test_errors_are_json_when_programs_ask(run_alone, here):

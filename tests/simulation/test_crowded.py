@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from halfmoon.wire import peer
 from halfmoon.wire.peer import Asked, RequestBacklog
 from simulation.history import Workload, simulate
 from simulation.messages import Messages
@@ -22,8 +21,8 @@ WORKLOADS = [Messages, Order, Polls, Redelivery, Transactions]
 
 @pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.NAME)
 def test_every_promise_holds_when_requests_wait(workload: type[Workload], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peer, "REQUESTS_A_TURN", 1)
-    monkeypatch.setattr(peer, "ALL_REQUESTS_A_TURN", 2)
+    monkeypatch.setattr(RequestBacklog, "requests_a_turn", 1)
+    monkeypatch.setattr(RequestBacklog, "all_requests_a_turn", 2)
     waited: list[int] = []
     turn = RequestBacklog.turn
 

@@ -1,4 +1,4 @@
-"""`halfmoon events`: runs the consumers of modules or declaration files, and lists their declarations."""
+"""`halfmoon events`: runs the consumers of modules or declaration files, lists the declarations, and describes the events."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ app = App(
 LEVELS = {"error": logging.ERROR, "warning": logging.WARNING, "info": logging.INFO, "debug": logging.DEBUG}
 FILES = (".toml", ".xml")
 STOP_MORE_S = 10
-"""Time that a process to be restarted may take to end, in addition to its functions."""
+"""Seconds that a process has to end before a restart, in addition to the time for its running handlers."""
 
 Modules = Annotated[
     list[str],
@@ -78,7 +78,7 @@ def run_consumers(
 ) -> None:
     """Run consumers until SIGTERM or Ctrl-C; handlers that are running finish first. A second signal stops at once.
 
-    Prints one line once every group is registered. Publishers that these modules make or import answer checks.
+    Prints one line once every group is registered. Publishers that these modules make or import are started too, and answer checks.
 
     Example: halfmoon events run shop.consumers --nameserver 127.0.0.1:9876
     """
@@ -107,7 +107,7 @@ def run_consumers(
             publisher.close()
     if unfinished:
         say(f"halfmoon events: {unfinished} functions did not end in time; their events are delivered again", error=True)
-        os._exit(1)  # their threads would keep the process
+        os._exit(1)  # their threads would keep the process alive
 
 
 def _run_again(close_wait_ms: int) -> int:
@@ -175,7 +175,7 @@ def schema(
 def declared(names: list[str], nameserver: str = "") -> LoadedDeclarations:
     """Return the declarations of modules and files; the current directory is importable.
 
-    ``nameserver`` goes before what the files say. Raises UsageError, ModuleRefused.
+    ``nameserver`` overrides the one in the files. Raises UsageError, ModuleRefused.
     """
     here = str(Path.cwd())
     if here not in sys.path:
@@ -186,13 +186,13 @@ def declared(names: list[str], nameserver: str = "") -> LoadedDeclarations:
     from_files = _in_files(files, nameserver) if files else None
     return LoadedDeclarations(
         [*publishers.values(), *(from_files.publishers.values() if from_files else ())],
-        handlers_of([*modules, *(from_files.consumers if from_files else ())]),  # a list: nothing is not everything
+        handlers_of([*modules, *(from_files.consumers if from_files else ())]),  # a list, for no argument means every module
         from_files.consumer_settings if from_files else {},
     )
 
 
 def _in_files(files: list[str], nameserver: str) -> Declared:
-    """Return the declarations of files. Where neither they nor the command name a name server, publishers take the default, too."""
+    """Return the declarations of files. Publishers without a name server, in a file or by option, take the default."""
     parsed = read(*files)
     publishers = tuple(
         replace(publisher, settings={"nameserver": LOCAL, **publisher.settings}) for publisher in parsed.declarations.publishers
@@ -206,7 +206,7 @@ def _of_groups(handlers: list[Handler], groups: list[str] | None, modules: list[
         raise UsageError(f"{', '.join(modules)}: no consumer is declared there; decorate functions with @on(group, topic, code)")
     known = sorted({handler.group for handler in handlers})
     if unknown := sorted(set(groups or ()) - set(known)):
-        raise UsageError(f"--group {unknown[0]}: nothing is declared for it; there are {', '.join(known)}")
+        raise UsageError(f"--group {unknown[0]}: no consumer is declared for it; declared groups: {', '.join(known)}")
     return [handler for handler in handlers if not groups or handler.group in groups]
 
 

@@ -1,7 +1,7 @@
-"""Registrations: what a broker sent as plain values, read at once when small, else beside the event loop and taken in by chunks.
+"""Reading of what brokers register: at once if it is small, else in a thread, and taken in by chunks. Changes no routes.
 
-A table of 50,000 topics is 9 MB of JSON, and half a megabyte deflated: reading it takes a fifth of a second, in which others
-shall not wait. One large registration is read at a time, in the order they came; the newest of a broker counts.
+A table of 50,000 topics is 9 MB of JSON, and half a megabyte deflated: reading it takes a fifth of a second, and others shall
+not wait for that. One large registration is read at a time, in the order they came; the newest of a broker counts.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class _Body(Body):
 def _table(command: Command, sent: RegisterBroker) -> tuple[DataVersion, Iterable[tuple[str, TopicConfig]]]:
     """Return the version and the topics.
 
-    Topics of a large body are read one at a time, since one long call keeps all others waiting, whatever thread makes it.
+    Topics of a large body are read one at a time, since one long call stops all other threads, the event loop too.
     """
     body = command.body
     if command.version < VERSION_V3_0_11 and body:
@@ -104,7 +104,7 @@ def is_large(command: Command, sent: RegisterBroker) -> bool:
 
 
 class LargeRegistration(msgspec.Struct, eq=False):
-    """One large registration on its way: ``answer`` is given its registration once all is taken in, or why it was not."""
+    """One large registration on its way: ``answer`` gets the registration once all of it is taken in, or the error."""
 
     command: Command
     sent: RegisterBroker

@@ -196,7 +196,7 @@ def test_decisions_after_expiry_are_delivered_once_and_final(flush: str, kinds: 
         for seed in (2, 3)
     ]  # fmt: skip
     assert [verdict.problems for verdict in verdicts] == [[], []]
-    assert sum(verdict.late_commits for verdict in verdicts) > 1
+    assert sum(verdict["committed after that"] for verdict in verdicts) > 1
     assert sum(verdict["expired"] for verdict in verdicts) > 5
 
 
@@ -209,7 +209,7 @@ def test_contradictions_are_refused() -> None:
 def test_histories_of_transactions_are_worth_judging() -> None:
     verdicts = [history(seed) for seed in range(1, 5)]
     assert sum(verdict["committed"] for verdict in verdicts) > 150
-    assert sum(verdict.rolled_back for verdict in verdicts) > 80
+    assert sum(verdict["rolled back"] for verdict in verdicts) > 80
     assert sum(verdict["checks"] for verdict in verdicts) > 100
     assert sum(verdict["expired"] for verdict in verdicts) > 0
 

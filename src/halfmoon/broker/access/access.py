@@ -1,18 +1,18 @@
-"""`Access`: who may send what. Checks each request against the rules, bounds guesses, and looks after the rule files.
+"""`Access`: which requests an account may send. Checks each one, bounds guesses of secrets, reloads and changes the rule files.
 
 The order of the tests is the original's: global white addresses, access key, the account's white addresses, signature, permissions.
-A connection whose verified certificate has an account's name is that account's: its requests need no signature, and name no other
-account. It is closed when changed rules give its certificate to another account or to none: a connection has one account for life.
+A connection whose verified certificate has an account's name belongs to that account: its requests need no signature and name
+no other. It is closed when changed rules give its certificate to another account or to none: a connection has one account for life.
 Permissions are for the objects of a request (`halfmoon.wire.needs`); decisions about half messages, and who is asked about them,
 are checked where these are known (`Access.check_produces`).
-A previous secret counts no more from its time on: then connections that signed with it lose what they have proved (`Access.turn`).
-Files are looked at every `RELOAD_MS`, and read again when one has changed; while they make no sense the last good rules stay, which
-is logged and shown. Never waits: files are read and written as `Work`, one at a time.
+A previous secret is refused once it has expired: connections that signed with it must then sign with the new one (`Access.turn`).
+Files are looked at every `RELOAD_MS`, and read again when one has changed; while they cannot be read, the last good rules stay in
+effect, and the fault is logged and shown. Never waits: files are read and written as `Work`, one at a time.
 
 Follows PlainAccessValidator and PlainPermissionManager (RocketMQ 4.9.7).
 Differs: an account's secret may be guessed `GUESSES_A_MINUTE` times a minute from one address. Codes 50 to 54 and our own
 administrative ones need an administrator; sends of batches (320) need PUB, and a message for a retry topic needs SUB of that
-topic's group, where the original looks at the producer group or at nothing. The remark of a refusal leaves out the line of Java.
+topic's group, where the original looks at the producer group or at nothing. The remark of a refusal names no line of Java source.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ RELOAD_MS = 5000
 """How often the files are looked at. Follows AclFileWatchService."""
 
 GUESSES_A_MINUTE = 30
-"""Wrong signatures of one access key from one address (of IPv6: network /64) in a minute; beyond them only connections that have
-proved it are heard."""
+"""Wrong signatures of one access key from one address (of IPv6: network /64) in a minute; beyond them only requests of
+connections that have already signed with that key are checked."""
 
 ADDRESSES_MAX = 10_000
 """Addresses whose guesses are counted, and refusals that are told apart."""
@@ -65,7 +65,7 @@ CHANGES_MAX = 100
 UNKNOWN = account("an unknown code, which is answered as such")
 
 Changed = Callable[[Exception | None, Instant], None]
-"""Called once a change is on the device, or with the reason why it is not; and the time."""
+"""Called with None once a change is on the device, else with the error; and with the time."""
 
 log = logging.getLogger("halfmoon.broker.access")
 
@@ -104,17 +104,17 @@ class Access(Service):
         self.topic_at: TopicAt = lambda place: None
         """Knows the messages that requests name by their places."""
         self.gathered: Mapping[int, str] = {}
-        """Wire name of the topic by code of sends and decisions ("": they name none): each that is allowed is remembered."""
+        """Wire name of the topic field by code of sends and decisions ("": it has none). Allowed ones are remembered."""
         self.rules = Rules()
         self.fault: str | None = None
         """Why the files make no sense now."""
         self.refusals = {"signature": 0, "permission": 0, "guesses": 0}
-        """How many requests were refused: they are not signed by a known account, it lacks a permission, it guessed too often."""
+        """How many requests were refused: no valid signature of a known account, a missing permission, too many guesses."""
         self._log = RateLimitedLog(log, now.steady)
         self._guesses: dict[tuple[str, str], int] = {}
         self._known: dict[int, Known] = {}
         self._allowed: set[tuple[Verifier, int, str]] = set()
-        """By whom, code and topic of sends that were found to be allowed."""
+        """Verifier of the sender, request code and topic of the sends and decisions that were allowed."""
         self._verifiers: dict[tuple[str, bytes | None, bool], Verifier] = {}
         """By access key, secret (None for those that need not sign) and whether their connections are bound; each knows what of
         `_allowed` is its own."""
@@ -124,10 +124,10 @@ class Access(Service):
         self._works: deque[Work[Any]] = deque()
         self._busy = False
         self._unchanged: frozenset[str] = frozenset()
-        """Access keys whose requests are let pass or refused as they were before the last change."""
+        """Access keys whose account the last change of the rules left as it was."""
         self.on_change: Callable[[list[int], list[int]], None] = lambda rebound, revoked: None
-        """Called when other rules count, with the connections whose certificate is not the same account's any more, and with those
-        others that signed last with a secret that counts no more."""
+        """Called when new rules take effect: with the connections whose certificate now belongs to another account or to none, and
+        with the other connections whose last signature was made with a secret that is valid no longer."""
         self.turn(now.date)
         self._use(files.load(), now.date)
 
@@ -138,7 +138,7 @@ class Access(Service):
 
         The account is the one that the request names, or that its connection is bound to.
 
-        Raises AccessRefused (1) for one that may not be sent, in the original's words.
+        Raises AccessRefused (1) for a request that may not be sent, with RocketMQ's text.
         """
         try:
             return self._check(command, peer)
@@ -148,14 +148,14 @@ class Access(Service):
             raise self._refusal(exc, command.code, peer) from None
 
     def is_anothers(self, command: Command, peer: Peer) -> bool:
-        """Return whether a request names another account than the one that its connection has proved."""
+        """Return whether a request names an account that its connection has not proved."""
         key, proved = command.fields.get(ACCESS_KEY), self.known(peer).proved
-        return key is not None and proved is not None and key != proved
+        return key is not None and key != proved
 
     def check_held(self, account: Account | None, topic: str, group: str, peer: Peer) -> None:
         """Check a held pull again after the rules changed. ``account`` is what `check` returned. Raises AccessRefused (1).
 
-        Differs: in the original it brings what arrives until its time is over.
+        Differs: in the original a held pull goes on returning messages until its time is over.
         """
         if account is not None and account.access_key in self._unchanged:
             return
@@ -168,7 +168,7 @@ class Access(Service):
             owner = self._owner(account.access_key)
             if _is_white(owner, known):
                 return
-            is_signed = account.secret in owner.secrets and not _is_white(account, known)  # with what counts now
+            is_signed = account.secret in owner.secrets and not _is_white(account, known)  # with a secret that is still valid
             if not is_signed and known.bound != (owner.access_key,):
                 raise _Refused("signature", f"Check signature failed for accessKey={account.access_key}")
             self._check_resources(owner, PULL, Needs(), [(topic, SUB), (RETRY_PREFIX + group, SUB)])
@@ -225,7 +225,7 @@ class Access(Service):
         signer = owner.signed(command.fields, command.body)
         if signer is None:
             ended = self.previous.ended(key)
-            knew = ended is not None and verify(ended, command.fields, command.body)  # it has only missed that its secret ended
+            knew = ended is not None and verify(ended, command.fields, command.body)  # no guess, but an expired secret
             raise _Refused("signature", f"Check signature failed for accessKey={key}", None if knew else key)
         return signer
 
@@ -302,7 +302,7 @@ class Access(Service):
         self._guesses[guesser, access_key] = count + 1
 
     def _tell(self, refused: _Refused, code: int, peer: Peer) -> None:
-        """Log a refusal, each once a minute and address."""
+        """Log a refusal; the same one from the same address once a minute at most."""
         host = self.known(peer).host
         if (host, str(refused)) not in self._told and len(self._told) < self.addresses_max:
             self._told.add((host, str(refused)))
@@ -324,7 +324,7 @@ class Access(Service):
             if isinstance(result, Exception):
                 done(result, now)
             else:
-                done(None, now)  # first: whoever takes its own account away is answered before its connection is closed
+                done(None, now)  # first: who removes its own account is answered before its connection is closed
                 self._use(result, now.date)
 
         self._works.append(Work(partial(self.files.change, path, edit, now), changed, name="change accounts"))
@@ -369,7 +369,7 @@ class Access(Service):
         self._busy = False
         if isinstance(result, Exception):
             if self.fault != str(result):
-                log.error("accounts are not read again, the last ones stay: %s", result)
+                log.error("the rule files cannot be read, the last good rules stay in effect: %s", result)
             self.fault = str(result)
         elif result is not None:
             self._use(result, now.date)
@@ -385,14 +385,14 @@ class Access(Service):
         return self.previous.by_account
 
     def _use(self, rules: Rules, now: int) -> None:
-        """Let rules count that were read."""
+        """Put rules that were read into effect."""
         self.fault = None
         if rules.repeated:
             log.warning("access keys are given more than once, the first counts: %s", ", ".join(rules.repeated[:10]))
         self._count(rules, now)
 
     def _count(self, rules: Rules, now: int) -> None:
-        """Let rules count as they are at this time, and forget what followed from the old ones."""
+        """Put rules into effect, without secrets that have expired by now, and forget what was derived from the old rules."""
         before = self.rules
         self.rules = rules = msgspec.structs.replace(rules, accounts=self.previous.count(rules.accounts, before.accounts, now))
         if before.white == rules.white:
@@ -412,7 +412,7 @@ class Access(Service):
             if known.signer is not None and not self._has_secret(known.signer):
                 known.signer = None
                 revoked += [] if known.bound else [number]
-            if known.signer is None and not known.bound:  # who has proved a secret that counts goes on, whoever guesses beside it
+            if known.signer is None and not known.bound:  # else it has proved a valid secret, and keeps that
                 known.proved = ""
         self.on_change(rebound, revoked)
 
@@ -429,7 +429,7 @@ def access_of(settings: BrokerSettings, files: RuleFiles, now: Instant) -> Acces
 
 
 class _Refused(HalfmoonError):
-    """A request that may not be sent; ``kind`` is that of the count, ``guessed`` the access key whose secret it does not have."""
+    """Refusal of a request. ``kind`` is its key in `Access.refusals`, ``guessed`` the access key with a wrong signature, if any."""
 
     def __init__(self, kind: str, reason: str, guessed: str | None = None) -> None:
         super().__init__(reason)
@@ -437,7 +437,7 @@ class _Refused(HalfmoonError):
 
 
 def _access_key(signed: str | None, known: Known) -> str:
-    """Return whose a request is: its connection's, or that of the access key that it is ``signed`` with."""
+    """Return the access key of a request: that of its connection's certificate, else the one that it is ``signed`` with."""
     if len(known.bound) > 1:
         raise _Refused("signature", f"The certificate is that of several accounts: {', '.join(known.bound[:3])}")
     if not known.bound:

@@ -5,7 +5,7 @@ A pattern is one address, ``*``, or an address of which parts are ``*`` or a ran
 Numbers of IPv6 are hexadecimal, and a last ``*`` stands for all parts that are missing.
 
 Follows RemoteAddressStrategyFactory (RocketMQ 4.9.7).
-Differs: what stands behind the first range counts, which the original reads over: ``1.2.3-5.7`` takes in ``1.2.4.7`` alone.
+Differs: parts behind the first range count; the original ignores them. ``1.2.3-5.7`` takes in ``1.2.4.7``, but not ``1.2.4.8``.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _EVERYWHERE: tuple[Pattern, ...] = (((0, 255),) * 4, ((0, 0xFFFF),) * 8)
 
 
 class BadAddress(ValueError):
-    """A text is no pattern of addresses; it says why."""
+    """A text is no pattern of addresses. The message names the text and the fault."""
 
 
 def patterns(text: str) -> tuple[Pattern, ...]:
-    """Return what a text takes in; nothing when it is blank. Raises BadAddress."""
+    """Return the patterns of a text; none if it is blank. Raises BadAddress."""
     text = text.strip()
     if not text:
         return ()

@@ -1,7 +1,7 @@
-"""Removal at an operator's request, ahead of time: expired log files, entries of consume queues that point at none, unused topics.
+"""Removal at an operator's request: expired log files, queue files that point only below the log, queues of missing topics.
 
-Follows AdminBrokerProcessor and DefaultMessageStore (RocketMQ 4.9.8). A kill at any point loses nothing that may be read: the
-next start finds again whatever was not removed.
+Follows AdminBrokerProcessor and DefaultMessageStore (RocketMQ 4.9.8). A kill at any point loses no message that can be read: the
+next start finds the files that were not removed yet.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Cleaning(Service):
         """Remove files of consume queues that point only at messages that are gone (306); done in slices, after the answer.
 
         Differs: a queue of which nothing is left keeps its last file. The original removes the queue, whose next message then has
-        offset 0 again, so that groups with progress miss what comes.
+        offset 0 again, so that groups with a stored offset skip new messages.
         """
         log.warning("files of expired consume queues are removed, as %s asks", request.peer.remote)
         self._store.maintenance.correct_queues()

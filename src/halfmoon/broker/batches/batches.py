@@ -1,11 +1,11 @@
 """Batch transactions: the messages of many tasks become visible once, whole and in order, or never. The service of one broker.
 
-A broker is *participant* for the messages that it holds and *coordinator* for the ids that fall to it; often both. The parts:
+A broker is *participant* for the messages that it holds and *coordinator* for the ids assigned to it; often both. The parts:
 `records` (what is written), `state` (what is known), `coordinator` (decisions), `recovery` (participants ask about attempts in
 doubt), `publishing` (in order, each message once), `query` (for operators).
 
-No reply says what a crash could undo: votes, decisions, promises to give an attempt up and applied batches are on the device
-first, in any flush mode.
+A crash undoes nothing that a reply has said: votes, decisions, promises to give an attempt up, and applied batches are on the
+device before the reply, in any flush mode.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ LOOK_MS, IDLE_LOOK_MS = 1000, 60_000
 AGAIN_MS = 100
 """How long publishing pauses after a refusal of the store."""
 SNAPSHOT_STEPS, SNAPSHOT_MS = 2000, 3_600_000
-"""A snapshot is due after so many steps, or so long after the last: a start reads the log behind it, and these log files stay."""
+"""A snapshot is due after so many steps, or so long after the last: a start reads the log from it on, which is kept."""
 PIECE_TIMEOUT_MIN_MS = 1000
 
 
@@ -202,7 +202,7 @@ class Batches(Service):
         return Reply(header=PrepareBatchReply(result="STORED", coordinator=stream.coordinator))
 
     def _check_piece(self, h: PrepareBatch, now: int) -> None:
-        """Raise the refusal of a piece that no attempt can have, whatever its messages are."""
+        """Refuse a piece whose header or queue is invalid, before its messages are read. Raises BrokerError."""
         check_names(h.transactional_id, h.attempt, h.coordinator)
         if min(h.batch_id, h.partition, h.first_seq) < 0:
             raise InvalidParameter("batch id, partition and first sequence are 0 or more")
@@ -216,7 +216,7 @@ class Batches(Service):
         self._check_place(h.topic, h.queue_id, now)
 
     def _store_piece(self, h: PrepareBatch, body: bytes, checksum: int, host: bytes, now: Instant) -> None:
-        """Store a new piece. Raises the refusal of a message that cannot be stored, which would show only when it is published."""
+        """Store a new piece. Raises BrokerError now for a message that could not be published later."""
         sys_flag = h.sys_flag or 0
         drafts = drafts_of(self._sends, body, sys_flag, now.date, host)
         if may_wait(body):
@@ -313,7 +313,7 @@ class Batches(Service):
         """Write down that a batch is decided here; its publishing begins.
 
         Raises:
-            SystemBusy: an earlier batch is in doubt here; it is being asked about.
+            SystemBusy: an earlier batch is in doubt here; its coordinator is being asked.
             BrokerError: messages of the batch are missing.
         """
         earlier = [each for each in stream.attempts.values() if each.batch < batch and each.voted]
@@ -339,7 +339,7 @@ class Batches(Service):
         """Publish a part of every batch that is being applied: of each id the earliest first."""
         for stream in self._ready():
             application = stream.applying[min(stream.applying)]
-            if not self.publishing.is_free(stream.name, application):  # a batch before it in this turn took a queue
+            if not self.publishing.is_free(stream.name, application):  # a batch before it in this loop took one of its queues
                 continue
             try:
                 if self.publishing.go_on(stream.name, application, now.date):
@@ -394,7 +394,7 @@ class Batches(Service):
             attempt = stream.attempts.get((h.batch_id, name)) if stream is not None else None
             if attempt is None:
                 continue
-            # A vote is a promise to keep it until the coordinator says otherwise; this is only a hint.
+            # A voted attempt must be kept until the coordinator decides; the request is only a hint to ask it.
             if attempt.voted:
                 attempt.ask_soon = True
                 self._look_at = request.now.steady

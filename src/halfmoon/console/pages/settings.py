@@ -16,18 +16,18 @@ from halfmoon.errors import UsageError
 from halfmoon.settings import MASK, TEXT_LENGTH_MAX
 
 FIXED = re.compile(r"broker(Cluster)?Name|brokerId|brokerIP\d|\w*[lL]istenPort|\w*Path\w*|mappedFileSize\w+|rocketmqHome")
-"""Settings that Apache's servers read once, at their start: they take another value, and go on as before."""
+"""Settings that Apache's servers read only at their start: later they accept a new value, but it has no effect."""
 
 
 class SettingsServer(msgspec.Struct, frozen=True):
-    """Server of the cluster. ``kind`` is broker or nameserver, also the name of the field with its address."""
+    """Server of the cluster. ``kind`` is broker or nameserver; so is named the query field with its address."""
 
     kind: str
     address: str
     name: str
 
     async def rows(self, admin: AsyncAdmin) -> list[dict[str, Any]]:
-        """Return a row for each of its settings, by RocketMQ's names if there are any; secrets without their values."""
+        """Return a row for each of its settings, under RocketMQ's name if it has one; values of secrets are masked."""
         read = await (admin.broker_config if self.kind == "broker" else admin.name_server_config)(self.address)
         rows: list[dict[str, Any]] = _known().setting_rows(self.kind, read)
         ours = _known().is_ours(self.kind, read)
@@ -39,7 +39,7 @@ class SettingsServer(msgspec.Struct, frozen=True):
 
 
 async def settings(asked: Asked) -> Facts:
-    """Return the settings of the server that the query names, else of the first. ``edit`` is the one that a form is shown for."""
+    """Return the settings of the server that the query names, else of the first. ``edit`` is the setting to show a form for."""
     servers, server = await _servers(asked)
     rows = await server.rows(asked.admin)
     name, only = asked.text("setting", ""), asked.choice("only", ("changed", "all"), "all")

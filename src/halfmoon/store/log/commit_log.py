@@ -1,7 +1,7 @@
 """`CommitLog`: all records of all topics, one behind the other. Appends, reads and walks; decides nothing about queues.
 
-A record never crosses a file. One that does not fit closes the file with a blank tail (its length and a magic of its own), so
-at least 8 bytes stay free at the end of a file that is used.
+A record never crosses a file. Where the next record does not fit, a blank tail closes the file: its length and a magic of its
+own. At least 8 bytes at the end of each file are kept free for that.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NOTHING_THERE = "the records that were here are gone"
 
 
 class DamagedRange(NamedTuple):
-    """Bytes of the log that are no record, with something behind them that is."""
+    """Bytes of the log that are no record, where records should be."""
 
     physical_offset: int
     size_bytes: int
@@ -58,7 +58,8 @@ class CommitLog:
 
         Raises:
             MessageIllegal: a message is larger than a record may be, or a request than a file; nothing of it is gathered.
-            OSError: the disk is full; ``end`` is behind what was written, and nothing of it was, nor what was gathered behind that.
+            OSError: the disk is full. None of these messages is in the log. ``end`` is where the last written record ends; messages
+                gathered before, if they begin at or behind ``end``, are not in the log either.
         """
         start = self.end
         room = self._limit - start
@@ -78,7 +79,7 @@ class CommitLog:
         return entries
 
     def write(self) -> None:
-        """Write what was gathered, at once. Raises OSError when the disk is full; ``end`` is before it then."""
+        """Write all gathered records at once. Raises OSError if the disk is full; ``end`` is then where the first of them began."""
         gathered = self._gathered
         if not gathered:
             return
@@ -94,7 +95,7 @@ class CommitLog:
     def _take_back(self, start: int) -> None:
         """Have the log end where it did before a write failed.
 
-        Removes whatever of the write a start would find, as far as the disk permits.
+        Removes what the next start would find of the failed write, as far as the disk permits.
         """
         with suppress(OSError):
             self.segments.remove_after(start)
@@ -128,7 +129,7 @@ class CommitLog:
             all_entries.append(entries)
 
     def _take_room(self, sizes: list[int]) -> None:
-        """Make the files that records of these sizes go to and take their space, with zeros where zeros are.
+        """Make the files for records of these sizes, and reserve their space: write zeros over the zeros there.
 
         A disk that is full says so before any record is written: one that was written and made zero again may be on the device,
         and come back when the sync of the zeros fails.
@@ -153,7 +154,7 @@ class CommitLog:
         segments = self.segments
         if segments.last is not None and self.end < segments.end:
             left = segments.base(self.end) + self.file_bytes - self.end
-            # At the very beginning of a file there is nothing to close: it is the next one itself.
+            # At the very beginning of a file there is nothing to close: that file is the next one already.
             if left < self.file_bytes:
                 if left >= BLANK_BYTES:
                     segments.write(self.end, BLANK.pack(left, BLANK_MAGIC))
@@ -188,7 +189,7 @@ class CommitLog:
         return self.view(physical_offset, stored)
 
     def facts_at(self, physical_offset: int) -> RecordFacts | None:
-        """Return the whole record at an offset of a file that is there, wherever the log ends; None: none lies there."""
+        """Return the whole record at an offset of an existing file, even behind the end of the log; None: none begins there."""
         base = self.segments.base(physical_offset)
         try:
             facts = check_at(self.segments.view(base, self.file_bytes), physical_offset - base, physical_offset)
@@ -212,8 +213,8 @@ class CommitLog:
         been, the walk continues with the next record that proves itself, however far away. Behind it, where a loss may have left
         anything, it steps over a single record whose size is plausible, if a good record (or a blank tail, or ``stop``) follows
         right behind. It ends at anything else.
-        ``doubtful``: writes may have been cut short, so a record that shows it counts as damaged. ``rising``: bytes of an older
-        life may lie behind the end, so records stored before the last one read do not count.
+        ``doubtful``: writes may have been cut short, so a record with cut properties counts as damaged. ``rising``: records
+        of an earlier use of the file may lie behind the end, so those that are older than the last good one are ignored.
         """
         position, last_ms = start, 0
         segments = self.segments
@@ -240,7 +241,7 @@ class CommitLog:
                 last_ms = record.store_ms
 
     def behind_blank(self, position: int) -> int:
-        """Return where the next record would be: behind the closed rest of a file when that is what lies at a position."""
+        """Return where the next record begins: behind the blank tail if one lies at this position, else at the position itself."""
         segments = self.segments
         if position < segments.end:
             rest = segments.view(position, segments.file_bytes)

@@ -26,7 +26,7 @@ class RecallMessage(Header, kw_only=True):
     recall_handle: str
 
 
-# ---------------------------------------------------------------- Halfmoon's own; an Apache broker answers 3
+# ---------------------------------------------------------------- Halfmoon's own; an Apache broker refuses them with code 3
 
 
 @request(31020, "LIST_DELAYED_MESSAGES", since="Halfmoon", needs=ADMIN_LOOKS)
@@ -35,6 +35,6 @@ class ListDelayedMessages(Header):
 
     topic: str | None = None
     count: I32 = 100
-    after_ms: I64 = -1  # begin behind the message with this look_ms, level and queue offset
+    after_ms: I64 = -1  # begin behind the message with these values of `DelayedMessage`: look_ms, level, queue_offset
     after_level: I32 = -1
     after_offset: I64 = -1

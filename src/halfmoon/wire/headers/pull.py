@@ -1,6 +1,6 @@
 """Requests that read messages: pulls and queries. Declares fields, decides nothing.
 
-Bodies of their replies are stored records, one behind the other, without separators.
+Reply bodies of pulls, and of queries for messages, are stored records, one after another, without separators.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class PullMessageReply(Header):
     topic_sys_flag: I32 | None = None  # 5.x
     group_sys_flag: I32 | None = None  # 5.x
     forbidden_type: I32 | None = None  # 5.x
-    topic_birth_ms: I64 | None = None  # Halfmoon's, to those who asked with the field
+    topic_birth_ms: I64 | None = None  # Halfmoon's own; sent only if the request has this field
 
 
 LitePullMessageReply = PullMessageReply
@@ -30,7 +30,7 @@ LitePullMessageReply = PullMessageReply
 class PullMessage(Header):
     """Read messages of one queue from an offset; may wait for new ones. ``sys_flag`` holds the bits of `halfmoon.wire.codes`.
 
-    The bits determine which optional numbers are required (`halfmoon.broker.pull.pulls.fields_used`).
+    The bits determine which of the optional fields are required (`halfmoon.broker.pull.pulls.fields_used`).
     """
 
     consumer_group: str
@@ -42,13 +42,13 @@ class PullMessage(Header):
     commit_offset: I64 | None = None
     suspend_timeout_millis: I64 | None = None  # how long the broker may hold the call
     sub_version: I64 | None = None
-    subscription: str | None = None  # filter expression; None: the one given by heartbeat
+    subscription: str | None = None  # filter expression; None: the one in the heartbeat of the consumer
     expression_type: str | None = None
     broker_name: str | None = wire("bname", None)  # 4.9
     max_msg_bytes: I32 | None = None  # 5.x
     request_source: I32 | None = None  # 5.x proxy
     proxy_froward_client_id: str | None = None  # 5.x proxy; spelt so on the wire
-    topic_birth_ms: I64 | None = None  # Halfmoon's: which topic the offsets speak of, -1: not known; refused (31017) when another's
+    topic_birth_ms: I64 | None = None  # Halfmoon's own: birth of the topic that the offset is from, -1: unknown; another: 31017
 
 
 @request(361, "LITE_PULL_MESSAGE", reply=PullMessageReply, since="5.0.0", needs=subscribe(topic="topic", group="consumer_group"))
