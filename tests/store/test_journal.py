@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from errno import EIO
 from random import Random
 from typing import Any
 
@@ -470,3 +471,41 @@ def test_what_it_costs_in_waits_for_the_device() -> None:
     again = Journal(disk)
     assert syncs_of(lambda: again.begin(again=False)) == 0
     assert syncs_of(lambda: opened(disk)) == 2
+
+
+def test_rows_that_are_damaged_in_both_halves_are_named_after_a_clean_stop(caplog: pytest.LogCaptureFixture) -> None:
+    disk = SimDisk(Random(1))
+    journal = opened(disk)
+    journal.write(Row(Kind.INDEX, b"a", b"1"))
+    [path] = disk.paths()
+    before = disk.read(path) or b""
+    journal.write(Row(Kind.INDEX, b"b", b"2"))
+    data = bytearray(disk.read(path) or b"")
+    for at in [at for at in range(len(data)) if data[at] != before[at]]:
+        data[at] ^= 1
+    disk.overwrite(path, bytes(data))
+
+    again = Journal(disk)
+    again.begin(again=False)
+
+    assert dict(again.rows(Kind.INDEX)) == {b"a": b"1"}
+    assert "is damaged: rows behind byte" in caplog.text
+
+
+def test_after_an_error_that_does_not_pass_nothing_is_written_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = SimDisk(Random(1))
+    journal = opened(disk)
+    journal.write(Row(Kind.INDEX, b"a", b"1"))
+    with monkeypatch.context() as broken:
+        broken.setattr(module, "_written", _broken)
+        with pytest.raises(OSError, match="broken"):
+            journal.write(Row(Kind.INDEX, b"b", b"2"))
+
+    for ask in (journal.sync, lambda: journal.write(Row(Kind.INDEX, b"c", b"3"))):
+        with pytest.raises(OSError, match="broken"):
+            ask()
+    assert dict(journal.rows(Kind.INDEX)) == {b"a": b"1"}
+
+
+def _broken(*arguments: Any) -> Any:
+    raise OSError(EIO, "broken")

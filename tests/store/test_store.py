@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
@@ -13,6 +14,7 @@ from halfmoon.hot import DURABLE, Draft, Messages
 from halfmoon.instant import instant
 from halfmoon.runtime.files.disk import RealDisk
 from halfmoon.store import ReadStatus, Store, StoreSettings
+from halfmoon.store.journal import Kind, Row
 from halfmoon.testing.disk import SimDisk
 from tests.store.driving import BORN, HOST, NOW, carry_out, close, draft, facts_of, open_store, read_all, run
 
@@ -343,3 +345,18 @@ def test_a_closed_store_leaves_no_file_open_or_mapped_but_what_is_being_read(tmp
     assert str(tmp_path) not in Path("/proc/self/maps").read_text()
     opened = [fd for fd in Path("/proc/self/fd").iterdir() if fd.is_symlink()]
     assert not [fd for fd in opened if os.readlink(fd).startswith(str(tmp_path))]
+
+
+def test_a_topic_is_deleted_on_a_full_disk_and_the_store_goes_on(disk: SimDisk, caplog: pytest.LogCaptureFixture):
+    store = open_store(disk)
+    store.append("old", 0, [draft()], NOW)
+    carry_out(store)
+    disk.full = True
+    with suppress(OSError):
+        while True:
+            store.journal.write(Row(Kind.INDEX, b"x", bytes(20)))  # until its last quarter is used, too
+
+    store.delete_topic("old", NOW)
+
+    assert (store.topics(), store.failure) == ([], None)
+    assert "the deletion of topic old cannot be written" in caplog.text

@@ -6,7 +6,8 @@ from random import Random
 
 import pytest
 
-from halfmoon.testing.disk import PAGE_BYTES, SimDisk, Stopped
+from halfmoon.testing.disk import LAZY_BYTES, PAGE_BYTES, SimDisk, Stopped
+from tests.events.forking import in_child
 from tests.testing.disk_rules import DiskRules
 
 
@@ -132,3 +133,11 @@ def test_the_boot_id_changes_with_the_machine_only():
     assert disk.boot_id() == first
     disk.crash(power=True)
     assert disk.boot_id() != first
+
+
+def test_a_forked_child_has_a_disk_of_its_own():
+    file = SimDisk(Random(1)).create("log", LAZY_BYTES)
+
+    assert in_child(lambda: file.write(0, b"child"))
+
+    assert bytes(file.view(0, 5)) == bytes(5)

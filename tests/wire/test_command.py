@@ -12,7 +12,7 @@ from halfmoon.columns.signing import Signer
 from halfmoon.errors import BadHeader
 from halfmoon.limits import HEADER_FIELDS_MAX
 from halfmoon.wire.codes import JSON, ROCKETMQ, Language
-from halfmoon.wire.command import Command, decode, encode, reply_command, request_bytes, request_command
+from halfmoon.wire.command import Command, decode, decode_ext, encode, reply_command, request_bytes, request_command
 from halfmoon.wire.frame import Inbox
 from halfmoon.wire.headers.client import NotifyConsumerIdsChanged
 from halfmoon.wire.headers.pull import PullMessageReply, QueryMessage
@@ -325,3 +325,10 @@ def test_a_query_by_unique_key_says_an_old_version_so_that_servers_of_5_x_leave_
     assert (signed.version, unsigned.version) == (399, 409)
     assert signed.fields["_UNIQUE_KEY_QUERY"] == "true"
     assert verify(b"secret-1", {name: value for name, value in signed.fields.items() if name != "_UNIQUE_KEY_QUERY"}, b"")
+
+
+def test_a_last_field_without_name_and_value_is_passed_over():
+    pair, short = b"\0\x01a\0\0\0\x01x", b"\0\x01a\0\0\0"
+    assert decode_ext(pair + bytes(6), 0, 14) == {"a": "x"}
+    with pytest.raises(BadHeader):
+        decode_ext(short, 0, len(short))

@@ -102,3 +102,9 @@ def test_a_line_of_the_table_is_found_by_header_class_and_value():
 def test_two_requests_with_one_code_are_refused():
     with pytest.raises(AssertionError, match="two requests with code 14"):
         request(14, "AGAIN")(NoFields)
+
+
+def test_the_topic_that_a_send_is_permitted_for_is_a_field_and_a_decision_has_none():
+    fields = {code: REQUESTS[code].published_field for code in (10, 310, 320, 325, 37)}
+
+    assert fields == {10: "topic", 310: "b", 320: "b", 325: "b", 37: ""}

@@ -145,7 +145,7 @@ class Broker:
         self.configuration.on_change = self._settings_changed
         if self.access is not None:
             self.access.on_change, self.access.topic_at = self._rules_changed, partial(topic_at, self.store)
-            self.access.gathered = {code: REQUESTS[code].names.get("topic", "") for code in self._gathering}
+            self.access.gathered = {code: REQUESTS[code].published_field for code in self._gathering}
         if self.registration.name_servers:
             self._starts.append(Start(self.registration.keep(), "registration"))
 

@@ -133,9 +133,9 @@ class CheckpointFile:
 
     def write(self, checkpoint: Checkpoint) -> None:
         """Write a checkpoint; `sync` makes it durable. Raises OSError."""
-        self._written_offset = checkpoint.durable_offset
         original = _ORIGINAL.pack(*checkpoint[:3])
         self._journal.write(Row(Kind.CHECKPOINT, b"", _ROW.pack(checkpoint.clean, *checkpoint[3:8], original)))
+        self._written_offset = checkpoint.durable_offset
         if self._file is None:
             usable = self._disk.exists(CHECKPOINT) and self._disk.file_size(CHECKPOINT) == _FILE_BYTES
             self._file = self._disk.open(CHECKPOINT) if usable else self._disk.create(CHECKPOINT, _FILE_BYTES)

@@ -111,11 +111,15 @@ class Journal:
         """Records as they were found, until `begin`."""
         self.damaged = False
         """The halves differ, or something stands behind the rows: true after any stop in the middle of a write, too."""
+        self._lost = False
+        """Something stands behind the rows in both halves: after a clean stop, rows that are damaged twice."""
         self._written = self._synced = 0
         """Count of changes, and of those that are on the device."""
         self._unnamed = True
         """The name of the file is not known to be on the device."""
         self._failure: OSError | None = None
+        """Error of a sync or write, after which nothing becomes durable; `_broken`: of a write, after which nothing is written."""
+        self._broken: OSError | None = None
         found = sorted((number for name in disk.list(JOURNAL) if (number := file_offset(name)) is not None), reverse=True)
         self._last_number = found[0] if found else 0
         self._older = {f"{JOURNAL}/{file_name(number)}": None for number in found}
@@ -138,7 +142,9 @@ class Journal:
         self._file = self._disk.open(path)
         self._half, self._crc, self._content = len(data) // 2, crc, b"".join(content)
         self._at, self._renew_at = len(self._content), self._half * 3 // 4
-        self.damaged = any(data[at : at + self._half].rstrip(b"\0") != self._content.rstrip(b"\0") for at in (0, self._half))
+        halves = [data[at : at + self._half] for at in (0, self._half)]
+        self.damaged = any(half.rstrip(b"\0") != self._content.rstrip(b"\0") for half in halves)
+        self._lost = all(half[self._at :].strip(b"\0") for half in halves)
         del self._older[path]
         self._rows = rows
         return True
@@ -172,6 +178,10 @@ class Journal:
             if self._last_number:
                 log.warning("%s cannot be read: a start goes on as after another broker", JOURNAL)
             return
+        if self._lost and not again:
+            log.error(
+                "%s is damaged: rows behind byte %d are lost, and what they said of queues and topics", self._file.path, self._at
+            )
         again |= self.damaged
         if again:
             for half in (0, self._half):
@@ -184,21 +194,32 @@ class Journal:
     def write(self, *rows: Row) -> None:
         """Append rows, all or none of them. They survive the process at once and a loss of power after `sync`.
 
-        Raises OSError: nothing was written.
+        Raises OSError: nothing was written, or, if the error does not pass, perhaps one copy, and nothing will be any more.
         """
         if not rows:
             return
+        if self._broken is not None:
+            raise self._broken
         data = b"".join([_packed(*row) for row in rows])
-        end = self._at + _RECORD.size + len(data)
+        try:
+            self._make_room(len(data))
+            self._append(data)
+        except OSError as exc:
+            if not passes(exc):
+                self._broken = self._failure = exc
+            raise
+        _apply(rows, self._rows)
+
+    def _make_room(self, size_bytes: int) -> None:
+        """Begin the next generation where this one is three quarters full. Raises OSError: there is no room."""
+        end = self._at + _RECORD.size + size_bytes
         if self._file is None or end > self._renew_at:
             try:
-                self._renew(len(data))
-            except OSError:
-                if self._file is None or end > self._half:
+                self._renew(size_bytes)
+            except OSError as exc:
+                if self._file is None or end > self._half or not passes(exc):
                     raise
                 self._renew_at = min(end + _RETRY_BYTES, self._half)  # it goes on in the file that is there
-        self._append(data)
-        _apply(rows, self._rows)
 
     def _append(self, rows: bytes) -> None:
         assert self._file is not None

@@ -17,13 +17,14 @@ from halfmoon.instant import LONG_AGO, Instant, Steady
 from halfmoon.ports import DirectoryLock, Disk, DiskUsage
 from halfmoon.store.checkpoint import Checkpoint, CheckpointFile
 from halfmoon.store.flush import Flush
-from halfmoon.store.health import Health
+from halfmoon.store.health import Health, passes
 from halfmoon.store.keyindex.indexing import Indexing, KeyQueryResult
 from halfmoon.store.keyindex.key_index import KeyIndex
 from halfmoon.store.layout import ABORT, INDEX, LOCK
 from halfmoon.store.legacy import read_journal
 from halfmoon.store.log.appending import Appended, Appending
 from halfmoon.store.log.commit_log import CommitLog
+from halfmoon.store.log.files import check_directories
 from halfmoon.store.log.recovery import RecoveryResult
 from halfmoon.store.maintenance import Maintenance
 from halfmoon.store.opening import Opening, carry_out
@@ -118,6 +119,7 @@ class Store:
         """
         lock = disk.lock(LOCK)
         try:
+            check_directories(disk)
             store = cls(disk, settings, host, lock, tag_code)
             try:
                 store._open(now)
@@ -462,7 +464,10 @@ class Store:
             if queues:
                 self._inventory.forget(topic, self.log.end)
         except OSError as exc:
-            self.health.sync_failed(exc)
+            if passes(exc):  # it is deleted here, and the next start finds it again
+                self.health.write_failed(f"the deletion of topic {topic}", exc)
+            else:
+                self.health.sync_failed(exc)
         if queues:
             self.maintenance.remove_queues(queues)
             self.queues_due = now

@@ -29,7 +29,7 @@ class Stopped(BaseException):
 
 def zeros(size: int) -> Any:
     """Return memory of zeros: a bytearray, or what can be used as one."""
-    return bytearray(size) if size < LAZY_BYTES else mmap.mmap(-1, size)
+    return bytearray(size) if size < LAZY_BYTES else mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 
 class SimFile:

@@ -402,8 +402,9 @@ class WorldTransactionProducer(WorldProducer):
     def decide(self, half: OpenHalf, *, commit: bool) -> None:
         """Commit a half message, or roll it back: the second phase, one-way. Deciding again sends it again."""
         state = LocalTransactionState.COMMIT if commit else LocalTransactionState.ROLLBACK
-        self._world.ask(half.decide(state) if half.open else self.client.transactions.second_phase(half, state), self.client)
-        self._world._run(lambda: False, 1)  # nobody answers: the decision arrives meanwhile
+        with self._world.lock:  # no other thread, and no child forked by one, finds the decision on its way
+            self._world.ask(half.decide(state) if half.open else self.client.transactions.second_phase(half, state), self.client)
+            self._world._run(lambda: False, 1)  # nobody answers: the decision arrives meanwhile
 
     def leave(self, half: OpenHalf) -> None:
         """Let checks find out what becomes of a half message."""

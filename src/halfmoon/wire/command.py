@@ -199,6 +199,7 @@ _OTHER = int(Language.OTHER)
 _FIXED = Struct(">hbhii")  # | code i16 | language i8 | version i16 | opaque i32 | flag i32 |
 _I32 = Struct(">i")
 _U32 = Struct(">I")
+_U16 = Struct(">H")
 _PAIR = Struct(">HxI")  # | name length u16 | name of one letter, as fields of sends have | value length u32 |
 
 
@@ -337,7 +338,7 @@ def decode_ext(header: bytes, at: int, end: int) -> dict[str, str]:
     for _ in range(HEADER_FIELDS_MAX + 1):
         if at == end:
             return fields
-        name_size, value_size = _PAIR.unpack_from(header, at)
+        name_size, value_size = _PAIR.unpack_from(header, at) if end - at >= _PAIR.size else (_U16.unpack_from(header, at)[0], 0)
         name_end = at + 2 + name_size
         if name_size != 1:
             (value_size,) = _U32.unpack_from(header, name_end)

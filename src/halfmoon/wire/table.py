@@ -65,6 +65,12 @@ class RequestType(NamedTuple):
         """Whether operators send it, so that servers log it."""
         return self.needs is None or self.needs.operated
 
+    @property
+    def published_field(self) -> str:
+        """Wire name of the field with the topic for which the sender needs a permission; "": there is none."""
+        needs = self.needs or Needs()
+        return next((self.names[field] for field in (*needs.publish, *needs.replies)), "")
+
     def asked(self, fields: Mapping[str, str], body: bytes | memoryview) -> str:
         """Return a request's fields without secrets, each shortened, and the size of its body, for a log."""
         given = [(name, fields[name]) for name in self.names.values() if name in fields]

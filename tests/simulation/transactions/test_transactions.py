@@ -64,7 +64,7 @@ def test_in_a_mixed_group_nothing_expires_while_those_that_know_are_away_and_the
 def test_a_broker_killed_between_a_visible_record_and_its_op_record_neither_repeats_nor_loses(flush: str) -> None:
     verdicts = [
         simulate(Transactions, seed, flush=flush, kinds=("between", "torn"), steps=14, operators=0, fates={"commit": 1, "slow": 1})
-        for seed in (5, 8, 16, 18, 19, 25, 32, 33)
+        for seed in (1, 5, 8, 16, 18, 25, 36, 42)
     ]
     assert [verdict.problems for verdict in verdicts] == [[]] * 8
     assert sum(verdict["commits without op record at a start"] for verdict in verdicts) > 0

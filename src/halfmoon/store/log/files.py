@@ -28,7 +28,6 @@ def load_log(
 
     Raises StoreError, naming the file and what to do, when one is missing or has another size; OSError when the disk fails.
     """
-    check_directories(disk)
     offsets, cut_short = _usable_files(disk, segments, quarantine, noted=noted)
     gap = _first_gap(offsets, segments.file_bytes, lost_from)
     if gap is not None:

@@ -278,7 +278,7 @@ class Sender:
         settings = self.settings
         kind, level = _KINDS[settings.compress_type], settings.compress_level
         if len(body) >= COMPRESS_IN_THREAD_BYTES:
-            small = yield from run(compress, body, kind, level)
+            small = yield from on_loop(run(compress, body, kind, level))  # whose driver has threads for it
         else:
             small = compress(body, kind, level)
         return (small, COMPRESSED | kind) if len(small) < len(body) else (body, 0)
