@@ -260,10 +260,7 @@ class _Copy:
                     yield path
 
     def _journal(self) -> None:
-        """Copy the journal, oldest file first: that is removed only once the next is whole, so one of the copies is.
-
-        The journal of a running store may go on to its next file meanwhile, and remove the one that was found.
-        """
+        """Copy the journal, oldest file first: a running store removes one, which is then not found, once the next is whole."""
         journal = self._source / JOURNAL
         for _ in range(_TRIES):
             paths = [f"{JOURNAL}/{name}" for name in sorted(os.listdir(journal))] if journal.is_dir() else []

@@ -17,7 +17,7 @@ from halfmoon.instant import LONG_AGO, Instant, Steady
 from halfmoon.ports import DirectoryLock, Disk, DiskUsage
 from halfmoon.store.checkpoint import Checkpoint, CheckpointFile
 from halfmoon.store.flush import Flush
-from halfmoon.store.health import Health, passes
+from halfmoon.store.health import Health
 from halfmoon.store.keyindex.indexing import Indexing, KeyQueryResult
 from halfmoon.store.keyindex.key_index import KeyIndex
 from halfmoon.store.layout import ABORT, INDEX, LOCK
@@ -464,10 +464,7 @@ class Store:
             if queues:
                 self._inventory.forget(topic, self.log.end)
         except OSError as exc:
-            if passes(exc):  # it is deleted here, and the next start finds it again
-                self.health.write_failed(f"the deletion of topic {topic}", exc)
-            else:
-                self.health.sync_failed(exc)
+            self.health.write_failed(f"the deletion of topic {topic}", exc)  # if that passes, the next start may find it again
         if queues:
             self.maintenance.remove_queues(queues)
             self.queues_due = now
