@@ -261,7 +261,7 @@ def test_pulls_for_which_a_turn_has_no_time_left_get_theirs_in_the_next(talk):
 
 
 def test_a_tick_looks_at_some_of_many_pulls_only_and_all_are_answered(talk):
-    talk.broker.pulls.filters.steps_of_turn, talk.broker.pulls.expired_a_tick = 10_000, 5
+    talk.broker.pulls.filters.steps_of_turn, talk.broker.pulls.expired_a_tick = 20_000, 5
     filled(talk, 100)
     posts = [talk.post(sql_header(LEFT), peer=peer) for peer in range(1, 41)]
     talk.turn()
