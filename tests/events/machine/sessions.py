@@ -201,7 +201,9 @@ for _mode in ("conditional_savepoint", "rollback_only", "control_fully", "create
 
 @verb("joined", weight=4)
 async def begin_a_savepoint_around(app: JoinedSessions) -> None:
-    """As a test suite does it: another session joins inside."""
+    """As a test suite does it: another session joins inside. Nothing where a block has a connection of its own."""
+    if app.outer is None:
+        return
     await done(app.session.close())
     app.around.append(await done(app.outer.begin_nested()))
     await app.join()
