@@ -33,7 +33,7 @@ TOPIC, GROUP, QUEUES, KEYS = "orders", "C_orderly", 4, 9
 KNOWN_AGAIN_MS = 1_000
 """A name server that restarted knows its brokers after so long."""
 CUT_MS = (500, 70_000)
-"""How long a cut lasts: longer than a broker keeps a lock."""
+"""Length of a cut: longer than a broker keeps a lock."""
 TOLD_MS = 50
 """Longest time after a connection broke in which its client may not know that its locks are gone."""
 
@@ -76,13 +76,13 @@ class OrderLedger:
     """Brokers that a name server did not know soon enough after its start."""
 
     def was_upset(self, call: ListenerCall, until_ms: int, from_ms: int | None = None) -> bool:
-        """Whether a fault took the call's consumer its lock between its begin (or ``from_ms``) and a time."""
+        """Return whether a fault cost the call's consumer its lock between the call's begin (or ``from_ms``) and a time."""
         begin_ms = call.begin_ms if from_ms is None else from_ms
         times = self.upset[call.consumer] + self.upset[call.queue.broker_name]
         return any(begin_ms - TOLD_MS <= at <= until_ms for at in times)
 
     def was_blind(self, call: ListenerCall) -> bool:
-        """Whether the call's consumer could not know that its broker was killed and forgot its locks: it was cut off."""
+        """Return whether the call's consumer was cut off, and could not know that its broker was killed and forgot its locks."""
         killed = any(call.begin_ms - LOCK_VALID_MS <= at <= call.begin_ms for at in self.upset[call.queue.broker_name])
         return killed and any(at <= call.begin_ms for at in self.cut_off[call.consumer])
 

@@ -136,7 +136,7 @@ class Redelivery(Workload):
         return {"acknowledged": len(ledger.acked), "handed over": len(ledger.handed), "failed": failed, "dead": len(ledger.dead)}
 
     def _settled(self) -> bool:
-        """Whether every message was consumed or is dead; the dead are looked for now and then only, for it takes a while."""
+        """Return whether every message was consumed or is dead. Dead ones are looked for now and then, for that takes a while."""
         if self._waiting():
             return False
         good = {one.body for one in self.ledger.handed if one.good}
@@ -147,7 +147,7 @@ class Redelivery(Workload):
         return not left or (left <= last and left <= {one.body for one in self._dead()})
 
     def _waiting(self) -> bool:
-        """Whether a message may still come again: the last failure of one is so recent that its copy may be on its way."""
+        """Return whether a message may still come again, because its last failure is so recent that its copy may be on its way."""
         last = max((one.at_ms for one in self.ledger.handed), default=0)
         return self.cluster.timeline.now - last < max(LEVELS_MS) + 8_000
 

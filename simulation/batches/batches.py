@@ -27,7 +27,7 @@ from simulation.history import BROKER, History, Workload
 
 BROKERS_MAX = 5
 MESSAGES_A_TURN = (1, 5, ALL)
-"""How much of a batch a broker publishes in one turn: little, so that others have theirs between, or as much as it does."""
+"""Part of a batch that a broker publishes in one turn: little, so that others have theirs between, or as much as it does."""
 
 
 class BatchFaults(Faults):
@@ -110,7 +110,7 @@ class Batches(Workload):
     SETTINGS = ("queries", "target", "sends", "prepare", "coordinate", "messages_a_turn", "end_ms", "make_broker")
     target = messages_a_turn = 0
     queries: Any = 0
-    """How many there are to be; once there are, the queries themselves."""
+    """Number of queries to come; once they exist, the queries themselves."""
     sends: tuple[str, ...] | None = None
     end_ms = 240_000
     prepare: Callable[[Cluster], None] = staticmethod(lambda cluster: None)

@@ -24,7 +24,7 @@ from halfmoon.programs.replacing import MANIFEST, place_of
 from halfmoon.runtime.files.disk import RealDisk
 from halfmoon.runtime.files.filesystems import Kind
 from halfmoon.store.check.fsck import fsck
-from halfmoon.store.layout import RESTORED
+from halfmoon.store.layout import JOURNAL, RESTORED
 from halfmoon.store.legacy import read_journal
 from halfmoon.store.queues.inventory import Inventory
 from halfmoon.store.settings import StoreSettings
@@ -507,3 +507,22 @@ def test_files_with_holes_are_copied_whole_and_long_holes_are_not_read(tmp_path,
     assert copied == expected
     assert len(places) > 1 or sum(asked) < 1024**2 + 64 * 1024
     assert places != {0: 10} or sum(asked) < 64 * 1024
+
+
+def test_a_backup_has_a_whole_journal_though_the_broker_goes_on_to_its_next_file_meanwhile(store, tmp_path, monkeypatch):
+    """The next file is listed first and not written yet; once it was copied, the broker has written it and removed the other."""
+    [whole] = (store / JOURNAL).iterdir()
+    begun = store / JOURNAL / f"{int(whole.name) + 1:020}"
+    begun.write_bytes(bytes(whole.stat().st_size))
+    listed, copied = os.listdir, backing._Copy._file
+
+    def goes_on(copy, path):
+        copied(copy, path)
+        if path.endswith(begun.name):
+            whole.unlink()
+
+    monkeypatch.setattr(os, "listdir", lambda path: sorted(listed(path), reverse=True))
+    monkeypatch.setattr(backing._Copy, "_file", goes_on)
+    back_up(store, tmp_path / "backup")
+
+    assert read_journal(RealDisk(tmp_path / "backup")).there

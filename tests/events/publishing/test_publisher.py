@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from halfmoon.client.core.produce import send
 from halfmoon.errors import ConnectionLost, NotRunning, UsageError
 from halfmoon.events import CheckContext, Codecs, Event, NameRefused, Publisher, local_transaction
 from halfmoon.events.encoding.envelope import event_of
@@ -284,3 +285,20 @@ with local_transaction():
     subprocess.run([sys.executable, "-c", source, cluster.nameserver, topic], timeout=60, check=True)
     (message,) = settled(cluster.nameserver, topic, 1)  # nobody is left who could be asked
     assert message.body == b'"last words"'
+
+
+async def test_a_large_event_is_compressed_beside_the_users_event_loop(
+    cluster: LocalCluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compress, threads = send.compress, []
+
+    def noted(*arguments: Any) -> bytes:
+        threads.append(threading.current_thread())
+        return compress(*arguments)
+
+    monkeypatch.setattr(send, "compress", noted)
+    with Publisher("P_large", cluster.nameserver, timeout_ms=60_000) as events:
+        await events.publish_async(topic, C, {"text": "x" * send.COMPRESS_IN_THREAD_BYTES}, transactional=False)
+
+    assert len(threads) == 1
+    assert threads[0] is not threading.current_thread()

@@ -55,7 +55,7 @@ ADDRESSES_MAX = 10_000
 """Addresses whose guesses are counted, and refusals that are told apart."""
 
 ALLOWED_MAX = 65_536
-"""How many allowed requests are remembered."""
+"""Allowed requests that are remembered."""
 
 PULL = 11
 
@@ -109,7 +109,7 @@ class Access(Service):
         self.fault: str | None = None
         """Why the files make no sense now."""
         self.refusals = {"signature": 0, "permission": 0, "guesses": 0}
-        """How many requests were refused: no valid signature of a known account, a missing permission, too many guesses."""
+        """Number of refused requests: no valid signature of a known account, a missing permission, too many guesses."""
         self._log = RateLimitedLog(log, now.steady)
         self._guesses: dict[tuple[str, str], int] = {}
         self._known: dict[int, Known] = {}

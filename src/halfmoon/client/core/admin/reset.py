@@ -53,7 +53,7 @@ DIRECTLY_TIMEOUT_MS = 12_000
 """A broker waits ten seconds for the consumer."""
 
 AHEAD_MS = 60_000
-"""How far in the future a time may lie, for clocks differ. A later one is a mistake."""
+"""Largest distance of a time in the future, for clocks differ. A later one is a mistake."""
 
 
 _WireTarget = str | int | Mapping[MessageQueue, int]
