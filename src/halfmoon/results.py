@@ -145,6 +145,20 @@ class ClusterStatus(msgspec.Struct, frozen=True):
     findings: list[Finding] = []
 
 
+class TopicOverview(msgspec.Struct, frozen=True):
+    """Figures of a topic at all its brokers that answered; None: one of them does not report it, or none has the topic.
+
+    ``in_per_second`` is the mean of the last minute. ``size_bytes`` is exact up to 256 messages a queue, otherwise from a sample of
+    as many. ``groups`` consume it now or have progress in it.
+    """
+
+    name: str
+    messages: int | None = None
+    in_per_second: float | None = None
+    size_bytes: int | None = None
+    groups: list[str] | None = None
+
+
 class ConnectedClient(msgspec.Struct):
     """Connected client, in one of its groups. ``kind`` is producer or consumer; ``brokers`` are addresses.
 

@@ -25,6 +25,7 @@ from halfmoon.client.core.admin.replay import replay_dead_letter, replays
 from halfmoon.client.core.admin.resend import resend
 from halfmoon.client.core.admin.reset import consume_directly, consumer_offsets, reset_offsets
 from halfmoon.client.core.admin.skip import skip_message
+from halfmoon.client.core.admin.topics.overview import topic_overview
 from halfmoon.client.core.admin.trace.trace import trace
 from halfmoon.client.core.admin.transactions import (
     check_transaction,
@@ -100,6 +101,7 @@ class Operations:
     topic_configs = Operation(AdminCore.topic_configs)
     topic_route = Operation(AdminCore.topic_route)
     topic_stats = Operation(AdminCore.topic_stats)
+    topic_overview = Operation(topic_overview)
     min_offset = Operation(AdminCore.min_offset)
     max_offset = Operation(AdminCore.max_offset)
     search_offset = Operation(AdminCore.search_offset)

@@ -75,6 +75,16 @@ def rate_text(per_second: float) -> str:
     return f"{per_second:,.0f}" if per_second >= 9.95 else f"{per_second:.2g}"
 
 
+def size_text(size_bytes: int) -> str:
+    """Return a number of bytes for people: ``512 B``, ``3.4 KiB``, ``120 GiB``."""
+    size, unit = float(size_bytes), "B"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB", "PiB"):
+        if size < 1023.5 or unit == "PiB":
+            break
+        size /= 1024
+    return f"{size:.0f} {unit}" if unit == "B" or size >= 99.5 else f"{size:.1f} {unit}"
+
+
 def message_facts(message: StoredMessage) -> dict[str, Any]:
     """Return the facts of a message for JSON, without its body."""
     return {
