@@ -21,6 +21,7 @@ from halfmoon.broker.access.reading import CheckedReading
 from halfmoon.broker.admin.admin import AdminService
 from halfmoon.broker.admin.cleaning import Cleaning
 from halfmoon.broker.admin.configuration import Configuration
+from halfmoon.broker.admin.figures import Figures
 from halfmoon.broker.batches.batches import Batches
 from halfmoon.broker.consumers.assignment import Assignment
 from halfmoon.broker.consumers.locks import Locks
@@ -125,7 +126,7 @@ class Broker:
             self.gate, self.pulls, RangeReads(self.context, self.pulls), self.queries, self.pending_replies, self.relay, self.locks,
             self.stats, self.transactions, self.delays, self.redelivery, self.batches, self.access, self.administration,
             self.membership, self.progress, self.resets, self.assignment, self.admin, self.cleaning, self.configuration,
-            self.registration, ReplyMessages(self.context, self.gate, self.sends, self.relay),
+            self.registration, ReplyMessages(self.context, self.gate, self.sends, self.relay), Figures(self.context),
         )  # fmt: skip
         handlers = dict(self.services.handlers())
         last = frozenset(code for code, handler in handlers.items() if hasattr(handler, "handled_last"))

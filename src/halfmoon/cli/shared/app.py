@@ -27,6 +27,8 @@ from click.shell_completion import CompletionItem
 
 _WORD = "_word"
 """Suffix of a parameter that is an argument standing for an option."""
+_JSON_LINES = "halfmoon.json_lines"
+"""Key of a context's ``meta``: the command writes its rows as lines of JSON."""
 _MEANT_AS_WORDS = (("--topic", "TOPIC"), ("--group", "GROUP"))
 
 
@@ -89,7 +91,8 @@ class App(click.Group):
         An option ``--topic TOPIC`` or ``--group GROUP`` is also taken as a word at the place of its parameter: ``topic show
         orders`` and ``topic show --topic orders`` are the same. Behind any number of words there is no place for another.
 
-        ``finds``: the function returns what it found, or how much, and ``--fail-if-empty`` makes an empty result exit code 1.
+        ``finds``: the function returns what it found, or how much, and ``--fail-if-empty`` makes an empty result exit code 1. Where
+        it has ``--json``, ``--jsonl`` writes what it found one a line.
         """
 
         def declare(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -127,6 +130,9 @@ def command_of(function: Callable[..., Any], name: str, *, finds: bool = False) 
     if finds:
         fail_if_empty = Option("--fail-if-empty", help="Exit with 1 if there are none.")
         declared.append(_Declared("fail_if_empty", bool, False, fail_if_empty, is_list=False))
+        if any(each.name == "as_json" for each in declared):
+            json_lines = Option("--jsonl", help="Print JSON, one object a line.")
+            declared.append(_Declared("json_lines", bool, False, json_lines, is_list=False))
     params: list[click.Parameter] = []
     place_for_words = True
     for each in declared:
@@ -140,6 +146,8 @@ def command_of(function: Callable[..., Any], name: str, *, finds: bool = False) 
     def run(**given: Any) -> None:
         values = {each.name: each.value(given) for each in declared}
         asked = values.pop("fail_if_empty", False)
+        if values.pop("json_lines", False):
+            click.get_current_context().meta[_JSON_LINES] = values["as_json"] = True
         for group_name, group in groups.items():
             values[group_name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
         if not function(**values) and asked:
@@ -240,6 +248,12 @@ def _completion(settings: dict[str, Any]) -> Any:
         return root.names(kind, ctx, begun) if isinstance(root, App) else []
 
     return complete
+
+
+def lines_wanted() -> bool:
+    """Whether the command that runs was given ``--jsonl``."""
+    context = click.get_current_context(silent=True)
+    return context is not None and _JSON_LINES in context.meta
 
 
 def given_on_the_command_line(context: click.Context, name: str) -> bool:

@@ -170,7 +170,7 @@ def run(arguments: Sequence[str]) -> int:
     """Run the command that the arguments name; return the exit code."""
     if instruction := os.environ.get(COMPLETE):
         return shell_complete(app, {}, "halfmoon", COMPLETE, instruction)
-    as_json = "--json" in takewhile("--".__ne__, arguments)
+    as_json = not {"--json", "--jsonl"}.isdisjoint(takewhile("--".__ne__, arguments))
     width = min(get_terminal_size().columns, WIDTH_MAX)
     try:
         context = app.make_context("halfmoon", [*arguments], obj={"json": as_json}, show_default=True, terminal_width=width)

@@ -188,6 +188,15 @@ class ConsumeQueue:
             return self._peek(queue_offset)
         return ENTRY.unpack(self.segments.view(queue_offset * ENTRY_BYTES, ENTRY_BYTES))
 
+    def peek(self, queue_offset: int, count: int) -> bytes:
+        """Return a copy of visible entries, without mapping their files."""
+        end, found = min(queue_offset + count, self.max_offset), bytearray()
+        while (at := queue_offset + len(found) // ENTRY_BYTES) < min(end, self.stored):
+            found += self.segments.peek(at * ENTRY_BYTES, (min(end, self.stored) - at) * ENTRY_BYTES)
+        if self.waiting is not None and end > self.stored:
+            found += self.waiting[max(0, at - self.stored) * ENTRY_BYTES : (end - self.stored) * ENTRY_BYTES]
+        return bytes(found)
+
     def _peek(self, queue_offset: int) -> tuple[int, int, int]:
         assert self.window is not None
         first, data, _, _, head = self.window

@@ -61,6 +61,8 @@ from halfmoon.wire.bodies.groups import (
     SubscriptionGroupConfig,
     SubscriptionGroupList,
     SubscriptionGroupTable,
+    TopicFigures,
+    TopicFiguresTable,
     TopicOffset,
     TopicStatsTable,
 )
@@ -156,6 +158,8 @@ __all__ = [
     "TopicConfig",
     "TopicConfigList",
     "TopicConfigTable",
+    "TopicFigures",
+    "TopicFiguresTable",
     "TopicList",
     "TopicOffset",
     "TopicRouteData",

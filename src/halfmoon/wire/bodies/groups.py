@@ -164,6 +164,26 @@ class TopicStatsTable(Body):
     """Halfmoon's: `TopicConfig.birth_ms`."""
 
 
+class TopicFigures(Body):
+    """Figures of one topic at one broker, part of the reply of 31050. None: the broker does not know."""
+
+    topic: str = ""
+    messages: I64 = 0
+    in_per_second: float | None = None
+    """Messages stored a second, mean of the last minute."""
+    size_bytes: I64 = 0
+    """Bytes of its messages in the log: exact up to 256 messages a queue, otherwise from a sample of as many."""
+    groups: list[str] = []
+    """Groups that consume it now or have progress in it."""
+
+
+class TopicFiguresTable(Body):
+    """Figures of the first ``answered`` topics of a request, without those that the broker does not have: reply of 31050."""
+
+    topics: list[TopicFigures] = []
+    answered: I32 = 0
+
+
 class QueueTimeSpan(Body):
     """Store times of one queue: oldest, newest, next to be consumed; and the group's delay, ms."""
 

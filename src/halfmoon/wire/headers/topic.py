@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from halfmoon.wire.needs import ADMIN, LOOK, REGISTERS, account, look
+from halfmoon.wire.needs import ADMIN, ADMIN_LOOKS, LOOK, REGISTERS, account, look
 from halfmoon.wire.table import I32, I64, Header, request
 
 
@@ -88,3 +88,14 @@ class QueryDataVersion(Header):
     broker_addr: str = ""
     cluster_name: str = ""
     broker_id: I64 = 0
+
+
+# ---------------------------------------------------------------- Halfmoon's own; an Apache broker answers 3
+
+
+@request(31050, "GET_TOPIC_FIGURES", since="Halfmoon", needs=ADMIN_LOOKS)
+class GetTopicFigures(Header):
+    """Ask for messages, rate, size and groups of topics: body `TopicList`, reply body `TopicFiguresTable`.
+
+    A reply may be about the first topics only: ask again for the others.
+    """
