@@ -69,9 +69,11 @@ def _inner(name: str, commands: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def _help(command: Any) -> tuple[str, str]:
     """Return a command's help without its example, and the example."""
-    text, _, example = (command.help or "").partition("Example: ")
+    text, *examples = (command.help or "").split("Example: ")
     paragraphs = [" ".join(part.split()) for part in re.split(r"\n\s*\n", text.strip())]
-    return "\n\n".join(paragraphs), example.strip()
+    if aliases := getattr(command, "aliases", ()):
+        paragraphs.insert(0, f"Also called `{'`, `'.join(aliases)}`.")
+    return "\n\n".join(paragraphs), "\n".join(" ".join(example.split()) for example in examples)
 
 
 def _section(name: str, command: Any, level: str) -> Iterator[str]:

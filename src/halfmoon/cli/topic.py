@@ -11,7 +11,6 @@ from halfmoon.cli.shared.options import LOCAL, All, Cluster, Json, NameServer, T
 from halfmoon.cli.shared.output import show_json, show_table
 from halfmoon.cli.shared.reading import near_names
 from halfmoon.errors import BrokerError
-from halfmoon.results import TopicOverview
 from halfmoon.shown.names import is_users_topic
 from halfmoon.shown.texts import facts_of, rate_text, size_text, time_text
 
@@ -80,7 +79,7 @@ def list_topics(
             found = admin.topic_overview(shown, failing=failing)
         except BrokerError as exc:  # an account that is no administrator's, for example
             failing.append(str(exc))
-            found = [TopicOverview(name) for name in shown]
+            found = [halfmoon.TopicOverview(name) for name in shown]
     say_failing(failing)
     if as_json:
         show_json([facts_of(each) for each in found])
@@ -89,7 +88,7 @@ def list_topics(
     return len(shown)
 
 
-def _row(topic: TopicOverview) -> tuple[object, ...]:
+def _row(topic: halfmoon.TopicOverview) -> tuple[object, ...]:
     return (
         topic.name,
         "-" if topic.messages is None else topic.messages,
@@ -108,7 +107,7 @@ def _show_names(names: list[str], *, as_json: bool) -> int:
     return len(names)
 
 
-@app.command()
+@app.command(aliases=("describe",))
 def show(topic: Topic, nameserver: NameServer = LOCAL, as_json: Json = False) -> None:
     """Show a topic's brokers and the offsets of its queues.
 

@@ -27,8 +27,8 @@ COMMANDS = {
     "broker": ("", "Run a broker alone: another master of a cluster."),
     "topic": ("halfmoon.cli.topic", "Create, list, show and delete topics."),
     "group": ("halfmoon.cli.group", "List, show, create, delete and reset consumer groups."),
-    "produce": ("halfmoon.cli.produce", "Send messages, and print a line for each one that is stored."),
-    "consume": ("halfmoon.cli.consume", "Show the messages of a topic; with --follow, also new ones as they arrive."),
+    "produce": ("halfmoon.cli.produce.command", "Send messages, and print a line for each one that is stored."),
+    "consume": ("halfmoon.cli.consume.command", "Show the messages of a topic; with --follow, also new ones as they arrive."),
     "msg": ("halfmoon.cli.msg", "Find stored messages."),
     "tx": ("halfmoon.cli.tx.commands", "Show pending transactions, and decide them by hand."),
     "delay": ("halfmoon.cli.delay", "List and cancel delayed messages."),
@@ -44,7 +44,10 @@ COMMANDS = {
     "context": ("halfmoon.cli.contexts.commands", "Name clusters, and choose the one that commands ask."),
     "status": ("halfmoon.cli.status.command", "Show whether the cluster is healthy, degraded or down."),
     "console": ("halfmoon.cli.console.commands", "Look into a cluster and change it, in a browser."),
-    "bench": ("halfmoon.cli.bench", "Benchmark a cluster with this client, which reaches its limit long before a broker does."),
+    "bench": (
+        "halfmoon.cli.bench.commands",
+        "Benchmark a cluster with this client, which reaches its limit long before a broker does.",
+    ),
     "fsck": ("halfmoon.cli.store.fsck", "Check every record of the log, and compare every index with it."),
     "backup": (
         "halfmoon.cli.store.backup",
