@@ -44,21 +44,105 @@ class BrokerStatus(msgspec.Struct, frozen=True):
     fault: str | None
 
 
+class Finding(msgspec.Struct, frozen=True):
+    """Condition that needs attention, and the next step.
+
+    ``severity`` is blocked (messages wait because of it), warning (the cluster is degraded) or note. ``offset`` is that of the
+    message in question, ``since_ms`` the time when it began, ``tries`` how often its delivery failed, ``reason`` the last failure.
+    """
+
+    kind: str
+    what: str
+    do: str
+    severity: str = "blocked"
+    group: str | None = None
+    queue: MessageQueue | None = None
+    offset: int | None = None
+    since_ms: int | None = None
+    tries: int | None = None
+    reason: str | None = None
+
+
 class Backlog(msgspec.Struct, frozen=True):
-    """Lag of a group: messages, and the age of the last one consumed if it has not consumed all."""
+    """Lag of a group: messages, and the age of the last one consumed if it has not consumed all.
+
+    ``redelivery`` are messages that wait to be delivered again, those that are delayed until then included; ``members`` are the
+    consumers that are online. None: not reported.
+    """
 
     messages: int
     behind_ms: int | None
+    redelivery: int | None = None
+    members: int | None = None
+
+
+class QueueProgress(msgspec.Struct, frozen=True):
+    """Progress of a group in one queue. ``last_timestamp``: store time of the last consumed message; ``member``: its holder."""
+
+    queue: MessageQueue
+    broker_offset: int
+    consumer_offset: int
+    last_timestamp: int
+    member: str | None = None
+
+    @property
+    def lag(self) -> int:
+        """Return how many messages are not consumed."""
+        return max(0, self.broker_offset - self.consumer_offset)
+
+
+class GroupMember(msgspec.Struct, frozen=True):
+    """Consumer of a group that is online. ``queues`` and ``in_process`` (messages) are None if it does not report them."""
+
+    client_id: str
+    address: str
+    language: str
+    version: str
+    since_ms: int | None = None
+    subscriptions: list[str] = []
+    queues: int | None = None
+    in_process: int | None = None
+
+
+class GroupHealth(msgspec.Struct, frozen=True):
+    """Members and progress of a group, and what needs attention. ``unasked`` members were not asked for their state.
+
+    ``behind_ms`` and ``redelivery`` are those of `Backlog`; ``dead_letters`` is None if nobody asked for them.
+    """
+
+    group: str
+    model: str
+    members: list[GroupMember]
+    unasked: int
+    queues: list[QueueProgress]
+    behind_ms: int | None
+    redelivery: int | None
+    dead_letters: int | None
+    findings: list[Finding]
+
+    @property
+    def lag(self) -> int:
+        """Return how many messages are not consumed in all queues."""
+        return sum(queue.lag for queue in self.queues)
+
+    @property
+    def has_consumed(self) -> bool:
+        """Whether the group has progress in any queue."""
+        return any(queue.consumer_offset > 0 for queue in self.queues)
 
 
 class ClusterStatus(msgspec.Struct, frozen=True):
-    """Status of a cluster at one moment. ``health`` is healthy, degraded or down."""
+    """Status of a cluster at one moment. ``health`` is healthy, degraded or down.
+
+    ``faults`` are the texts of those ``findings`` that make it so, and the reasons why a part is not reported.
+    """
 
     at_ms: int
     health: str
     faults: list[str]
     brokers: list[BrokerStatus]
     backlog: dict[str, Backlog]
+    findings: list[Finding] = []
 
 
 class TopicOverview(msgspec.Struct, frozen=True):

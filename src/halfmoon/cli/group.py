@@ -30,7 +30,7 @@ from halfmoon.errors import ConsumerNotOnline, GroupNotFound, TopicNotFound
 from halfmoon.model import MessageQueue
 from halfmoon.results import OffsetMove, sums_of
 from halfmoon.shown.names import is_users_group
-from halfmoon.shown.texts import TIME_FORMS, time_text
+from halfmoon.shown.texts import TIME_FORMS, count_text, time_text
 
 app = App(
     help="List, show, create, delete and reset consumer groups.\n\nExample: halfmoon group lag C_shop",
@@ -98,7 +98,7 @@ def lag(
         show_json({"group": group, "lag": total, "queues": progress})
     else:
         _show_progress(progress)
-        say(f"{group} is {total:,} messages behind")
+        say(f"{group} is {count_text(total)} behind")
     if lag_max is not None and total > lag_max:
         raise click.exceptions.Exit(1)
 

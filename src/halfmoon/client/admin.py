@@ -19,10 +19,12 @@ from halfmoon.client.core.admin.batches import batches
 from halfmoon.client.core.admin.dead_letters import dead_letter, dead_letter_page, dead_letters
 from halfmoon.client.core.admin.delay import cancel_delayed, delayed_messages, delayed_page
 from halfmoon.client.core.admin.find import find_message, message_by_id, message_by_offset_id, messages_at, messages_by_key
+from halfmoon.client.core.admin.health.group import group_findings, group_health
+from halfmoon.client.core.admin.health.status import backlogs, brokers, status
 from halfmoon.client.core.admin.replay import replay_dead_letter, replays
 from halfmoon.client.core.admin.resend import resend
 from halfmoon.client.core.admin.reset import consume_directly, consumer_offsets, reset_offsets
-from halfmoon.client.core.admin.status import backlogs, brokers, status
+from halfmoon.client.core.admin.skip import skip_message
 from halfmoon.client.core.admin.topics.overview import topic_overview
 from halfmoon.client.core.admin.trace.trace import trace
 from halfmoon.client.core.admin.transactions import (
@@ -115,7 +117,10 @@ class Operations:
     consume_stats = Operation(AdminCore.consume_stats)
     lag = Operation(AdminCore.lag)
     backlogs = Operation(backlogs)
+    group_health = Operation(group_health)
+    group_findings = Operation(group_findings)
     reset_offsets = Operation(reset_offsets)
+    skip_message = Operation(skip_message)
     consumer_offsets = Operation(consumer_offsets)
     consume_directly = Operation(consume_directly)
 

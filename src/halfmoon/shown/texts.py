@@ -65,6 +65,11 @@ def span_text(ms: int) -> str:
     return f"{whole // 3600}h{whole // 60 % 60:02}m" if whole < 86_400 else f"{whole // 86_400}d{whole // 3600 % 24:02}h"
 
 
+def count_text(count: int, singular: str = "message") -> str:
+    """Return a count with its noun: ``1 message``, ``1,200 messages``."""
+    return f"{count:,} {singular}" if count == 1 else f"{count:,} {singular}s"
+
+
 def rate_text(per_second: float) -> str:
     """Return a rate for people: ``1,200``, ``3.5``, ``0.02``. A message a minute is not nothing."""
     return f"{per_second:,.0f}" if per_second >= 9.95 else f"{per_second:.2g}"

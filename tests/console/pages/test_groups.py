@@ -14,8 +14,9 @@ import msgspec
 import pytest
 
 from halfmoon import Admin, AsyncProducer, AsyncPushConsumer, ConsumeFrom, Message, MessageModel, MessageQueue
-from halfmoon.console import blocking
-from halfmoon.errors import RequestNotSupported, UsageError
+from halfmoon.client.core.admin.health import findings
+from halfmoon.effects import Op, sleep
+from halfmoon.errors import RequestNotSupported, RequestTimeout, UsageError
 from halfmoon.testing.local import LocalCluster
 from halfmoon.wire.bodies import SubscriptionGroupConfig
 from tests.topics import new_topic
@@ -121,7 +122,7 @@ async def test_a_group_that_sleeps_says_how_much_waits(site, cluster, name, topi
 
 
 async def test_a_listener_that_hangs_is_named_with_the_message_that_it_hangs_on(site, cluster, name, topic, monkeypatch):
-    monkeypatch.setattr(blocking, "STALLED_MS", 100)
+    monkeypatch.setattr(findings, "STALLED_MS", 100)
     ids = await send(cluster, topic, 3)
     async with member(cluster, name, topic) as consumer:
         await soon(lambda: len(consumer.got) == 3)
@@ -136,7 +137,7 @@ async def test_a_listener_that_hangs_is_named_with_the_message_that_it_hangs_on(
         [shown] = (await site.json("/group", name=name))["members"]
 
     assert finding["what"].startswith(f"Member {consumer.client_id} has 3 messages of queue {topic} broker-a/0 in process")
-    assert (finding["blocks"], listed_rows["rows"][0]["msg_id"]) == (True, ids[0])
+    assert (finding["severity"], listed_rows["rows"][0]["msg_id"]) == ("blocked", ids[0])
     assert found["blocks"][0].startswith(f"Member {consumer.client_id} has 3 messages")
     assert found["behind_ms"] is None
     assert "never consumed" in listed
@@ -193,11 +194,12 @@ async def test_a_group_that_broadcasts_says_so(site, cluster, name, topic, tmp_p
     assert (found["model"], found["members"]) == ("broadcasting", 1)
 
 
-async def test_a_member_that_does_not_say_how_it_is_leaves_the_page_whole(site, cluster, name, topic):
-    async def refused(*_: Any, **__: Any) -> Any:
+async def test_a_member_that_does_not_say_how_it_is_leaves_the_page_whole(site, cluster, name, topic, monkeypatch):
+    def refused(*_: Any, **__: Any) -> Op[Any]:
+        yield from sleep(0)
         raise RequestNotSupported("request type 307 not supported")
 
-    site.answers(consumer_running_info=refused)
+    monkeypatch.setattr(site.admin.core, "consumer_running_info", refused)
     await send(cluster, topic, 1)
     async with member(cluster, name, topic) as consumer:
         await soon(lambda: consumer.got)
@@ -209,11 +211,12 @@ async def test_a_member_that_does_not_say_how_it_is_leaves_the_page_whole(site, 
     assert [(each["client_id"], each["queues"]) for each in facts["members"]] == [(consumer.client_id, None)]
 
 
-async def test_a_row_does_not_wait_for_members_that_never_answer(site, cluster, name, topic):
-    async def silent(*_: Any, **__: Any) -> Any:
-        await asyncio.sleep(600)
+async def test_a_row_does_not_wait_for_members_that_never_answer(site, cluster, name, topic, monkeypatch):
+    def silent(*_: Any, timeout_ms: int | None) -> Op[Any]:
+        yield from sleep(600_000 if timeout_ms is None else timeout_ms)
+        raise RequestTimeout("no answer")
 
-    site.answers(consumer_running_info=silent)
+    monkeypatch.setattr(site.admin.core, "consumer_running_info", silent)
     await send(cluster, topic, 1)
     async with member(cluster, name, topic) as consumer:
         await soon(lambda: consumer.got)
@@ -222,15 +225,15 @@ async def test_a_row_does_not_wait_for_members_that_never_answer(site, cluster, 
     assert (found["lag"], found["members"], found["blocks"]) == (1, 1, [])
 
 
-async def test_a_broker_that_does_not_answer_for_one_group_leaves_the_others(site, cluster, name):
-    asked = site.admin.consume_stats
+async def test_a_broker_that_does_not_answer_for_one_group_leaves_the_others(site, cluster, name, monkeypatch):
+    asked = site.admin.core.consume_stats
 
-    async def answered(group: str, *topic: str) -> Any:
+    def answered(group: str, *topic: str) -> Op[Any]:
         if group == name:
             raise RequestNotSupported("request type 208 not supported")
-        return await asked(group, *topic)
+        return (yield from asked(group, *topic))
 
-    site.answers(consume_stats=answered)
+    monkeypatch.setattr(site.admin.core, "consume_stats", answered)
     with Admin(nameserver=cluster.nameserver) as admin:
         admin.create_group(f"{name}_x")
 

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import suppress
 from functools import partial
-from typing import Any
 
 import msgspec
 from msgspec.structs import asdict
 
-from halfmoon.client.admin import AsyncAdmin
-from halfmoon.console.blocking import GroupFacts, findings, started_ms, subscriptions
 from halfmoon.console.page import Asked, Change, Done, Facts, Page
 from halfmoon.console.pages.topics import gathered
 from halfmoon.console.render import at
 from halfmoon.conversion import json_decoder
-from halfmoon.errors import ConsumerNotOnline, GroupNotFound, HalfmoonError, RequestTimeout, TopicNotFound, UsageError
+from halfmoon.errors import HalfmoonError, UsageError
 from halfmoon.model import MessageQueue
-from halfmoon.results import sums_of
+from halfmoon.results import GroupHealth, sums_of
 from halfmoon.shown.names import is_users_group
 from halfmoon.shown.texts import time_text
 
-MEMBERS_MAX, ROW_MEMBERS_MAX, ROW_WAIT_S = 100, 4, 1.0
-"""Members of a group that are asked for their state, for its page and for its row; and how long a row waits for each."""
 TARGETS = {"latest": "the end, skipping what waits", "earliest": "the oldest message", "time": "a time", "offset": "an offset"}
 _plan = json_decoder(list[tuple[MessageQueue, int | None, int]])
 
@@ -37,84 +30,30 @@ async def groups(asked: Asked) -> Facts:
     hidden: list[str] = []
     names = [name for name in await asked.admin.groups(failing=hidden) if is_users_group(name) and search in name.casefold()]
     shown, more = asked.rows(names)
-    found = await gathered(lambda name: _known(asked.admin, name, ROW_MEMBERS_MAX, row=True), shown)
+    found = await gathered(partial(asked.admin.group_health, brief=True), shown)
     return {
-        "groups": list(map(partial(_row, asked.now_ms), shown, found)),
+        "groups": list(map(_row, shown, found)),
         "total": len(names),
         "next": more,
         "not_reported": hidden,
     }
 
 
-def _row(now_ms: int, name: str, known: GroupFacts | HalfmoonError) -> Facts:
-    if isinstance(known, HalfmoonError):
-        return {"name": name, "error": str(known)}
-    last = [one.last_timestamp for queue, one in known.queues.items() if known.lag([queue]) and one.last_timestamp > 0]
+def _row(name: str, health: GroupHealth | HalfmoonError) -> Facts:
+    if isinstance(health, HalfmoonError):
+        return {"name": name, "error": str(health)}
     return {
-        "name": name, "error": "", "members": len(known.members), "model": known.model, "has_consumed": known.has_consumed(),
-        "lag": known.lag(), "behind_ms": max(0, now_ms - min(last)) if last else None,
-        "blocks": [finding.what for finding in findings(known, now_ms) if finding.blocks],
+        "name": name, "error": "", "members": len(health.members), "model": health.model, "has_consumed": health.has_consumed,
+        "lag": health.lag, "behind_ms": health.behind_ms,
+        "blocks": [finding.what for finding in health.findings if finding.severity == "blocked"],
     }  # fmt: skip
 
 
 async def group(asked: Asked) -> Facts:
     """Return members, queues and findings of a group. Raises GroupNotFound."""
-    admin, name = asked.admin, asked.text("name")
-    known = await _known(admin, name, MEMBERS_MAX)
-    await _look_closer(admin, name, known)
-    held = {queue: member for member, info in known.answers().items() for queue in info.mq_table}
-    return {
-        "group": name, "findings": findings(known, asked.now_ms), "lag": known.lag(), "model": known.model,
-        "dead_letters": known.dead_letters, "unasked": max(0, len(known.members) - MEMBERS_MAX),
-        "members": [_member(one, known) for one in (await admin.clients(name)).clients if one.kind == "consumer"],
-        "queues": [{**asdict(q), **asdict(one), "lag": known.lag([q]), "member": held.get(q)} for q, one in known.queues.items()],
-    }  # fmt: skip
-
-
-async def _look_closer(admin: AsyncAdmin, name: str, known: GroupFacts) -> None:
-    """Add conditions that keep messages from all members, and the number of dead letters. Raises GroupNotFound."""
-    brokers = sorted((await admin.cluster()).broker_addr_table.items())
-    tables = [(broker, await admin.group_configs(data.broker_addrs[0])) for broker, data in brokers if 0 in data.broker_addrs]
-    if not any(name in table for _, table in tables):
-        raise GroupNotFound(f"no broker knows a consumer group {name}")
-    known.disabled = [broker for broker, table in tables if name in table and not table[name].consume_enable]
-    for topic in sorted({queue.topic for queue in known.queues if known.lag([queue])}):
-        with suppress(TopicNotFound):
-            route = await admin.topic_route(topic)
-            known.unreadable += [f"{topic} at {data.broker_name}" for data in route.queue_datas if not data.perm & 4]
-    with suppress(TopicNotFound):
-        ends = (await admin.topic_stats(f"%DLQ%{name}")).values()
-        known.dead_letters = sum(max(0, end.max_offset) - max(0, end.min_offset) for end in ends)
-
-
-def _member(client: Any, known: GroupFacts) -> Facts:
-    facts, info = asdict(client), known.answers().get(client.client_id)
-    if info is None:
-        return {**facts, "since_ms": 0, "subscriptions": [], "queues": None, "in_process": None}
-    cached, queues = sum(held.cached_msg_count for held in info.mq_table.values()), len(info.mq_table)
-    return {**facts, "since_ms": started_ms(info), "subscriptions": subscriptions(info), "queues": queues, "in_process": cached}
-
-
-async def _known(admin: AsyncAdmin, name: str, members_max: int, *, row: bool = False) -> GroupFacts:
-    """Ask brokers for a group, and its members for their state; for a row only the members of a group that is behind."""
-    known = GroupFacts()
-
-    async def info(member: str) -> Any:
-        try:
-            return await asyncio.wait_for(admin.consumer_running_info(name, member), ROW_WAIT_S if row else None)
-        except TimeoutError:
-            raise RequestTimeout(f"it has not answered in {ROW_WAIT_S:g} s") from None
-
-    with suppress(ConsumerNotOnline):
-        online = await admin.consumer_connections(name)
-        known.members = [member.client_id for member in online.connection_set]
-        known.model = "" if online.message_model is None else online.message_model.name.lower()
-    with suppress(TopicNotFound, ConsumerNotOnline):
-        known.queues = await admin.consume_stats(name)
-    if known.lag() or not row:
-        members = known.members[:members_max]
-        known.infos = dict(zip(members, await gathered(info, members)))
-    return known
+    health = await asked.admin.group_health(asked.text("name"))
+    rows = [{**asdict(one.queue), **asdict(one), "lag": one.lag} for one in health.queues]
+    return {**asdict(health), "lag": health.lag, "queues": rows}
 
 
 async def preview(asked: Asked) -> Facts:
@@ -124,7 +63,8 @@ async def preview(asked: Asked) -> Facts:
     those of Apache before 5.0 move members that are online to a time only.
     """
     admin, group, topic = asked.admin, asked.text("group"), asked.text("topic", "")
-    topics = sorted({queue.topic for queue in (await _known(admin, group, 0)).queues if not queue.topic.startswith("%RETRY%")})
+    queues = [one.queue for one in (await admin.group_health(group, brief=True)).queues]
+    topics = sorted({queue.topic for queue in queues if not queue.topic.startswith("%RETRY%")})
     facts = {"group": group, "topic": topic, "topics": topics, "targets": TARGETS, "moves": None}
     if not asked.text("to", ""):
         return facts

@@ -340,13 +340,15 @@ class AdminCore:
                     raise outcome
         return found
 
-    def consumer_running_info(self, group: str, client_id: str, *, stacks: bool = False) -> Op[ConsumerRunningInfo]:
+    def consumer_running_info(
+        self, group: str, client_id: str, *, stacks: bool = False, timeout_ms: int | None = None
+    ) -> Op[ConsumerRunningInfo]:
         """Ask an online consumer, through a broker, for its state: settings, subscriptions, queues, rates.
 
         With ``stacks`` also for what its threads are doing (``jstack``).
         """
         request = GetConsumerRunningInfo(consumer_group=self.wire(group), client_id=client_id, jstack_enable=stacks)
-        return (yield from self._first(group, lambda address: self._body(address, request, ConsumerRunningInfo)))
+        return (yield from self._first(group, lambda address: self._body(address, request, ConsumerRunningInfo, timeout_ms)))
 
     # ------------------------------------------------------------ progress
 
@@ -424,11 +426,11 @@ class AdminCore:
         """Return a queue with the user's topic name."""
         return MessageQueue(unwrap(queue.topic, self.settings.namespace), queue.broker_name, queue.queue_id)
 
-    def _ask(self, address: str, request: Header, body: bytes = b"") -> Op[Command]:
-        return (yield from ask(address, request, body, self.settings.request_timeout_ms))
+    def _ask(self, address: str, request: Header, body: bytes = b"", timeout_ms: int | None = None) -> Op[Command]:
+        return (yield from ask(address, request, body, timeout_ms or self.settings.request_timeout_ms))
 
-    def _body(self, address: str, request: Header, cls: type[T]) -> Op[T]:
-        reply = yield from self._ask(address, request)
+    def _body(self, address: str, request: Header, cls: type[T], timeout_ms: int | None = None) -> Op[T]:
+        reply = yield from self._ask(address, request, timeout_ms=timeout_ms)
         return from_json(cls, reply.body)
 
     def masters_of(self, topic: str) -> Op[list[str]]:

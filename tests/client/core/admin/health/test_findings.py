@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from halfmoon.console.blocking import GroupFacts, findings
+from halfmoon.client.core.admin.health.findings import GroupFacts, findings
 from halfmoon.errors import RequestTimeout
 from halfmoon.model import MessageQueue
 from halfmoon.wire.bodies import ConsumeFigures, ConsumerRunningInfo, OffsetWrapper, ProcessQueueInfo, SubscriptionData
@@ -32,7 +32,7 @@ def member(expression: str = "*", *, properties: dict[str, str] | None = None, *
 def said(known: GroupFacts) -> list[tuple[bool, str]]:
     found = findings(known, NOW)
     assert all(finding.what.endswith(".") and finding.do.endswith(".") for finding in found)
-    return [(finding.blocks, finding.what) for finding in found]
+    return [(finding.severity == "blocked", finding.what) for finding in found]
 
 
 def group(infos: dict[str, Any], queues: dict[MessageQueue, Any] | None = None, **values: Any) -> GroupFacts:
@@ -62,7 +62,7 @@ def test_a_member_that_neither_begins_nor_ends_a_message_is_stuck_on_its_oldest(
     [finding] = findings(group({"a": member(last_consume_timestamp=NOW - 300_000)}), NOW)
 
     assert finding.what == "Member a has 6 messages of queue orders broker-a/0 in process, and none began or ended for 5m00s."
-    assert (finding.blocks, finding.queue, finding.offset) == (True, ONE, 4)
+    assert (finding.severity, finding.queue, finding.offset) == ("blocked", ONE, 4)
 
 
 def test_a_member_that_has_just_started_is_not_stuck_before_its_first_message():
@@ -157,6 +157,6 @@ def test_what_blocks_stands_before_failures_retries_and_dead_letters():
         (True, "Broker broker-b does not let this group consume: consumeEnable is false."),
         (True, "orders at broker-a may not be read: the topic's permission lacks 4."),
         (False, "6 messages wait to be consumed again."),
-        (False, "3 messages failed in the last hour."),
+        (False, "3 deliveries failed in the last hour."),
         (False, "1 message went to the dead letters."),
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from halfmoon.client.core.admin.status import SIDE_BY_SIDE, backlogs, status
+from halfmoon.client.core.admin.health.status import SIDE_BY_SIDE, backlogs, status
 from halfmoon.errors import NetworkError
 from halfmoon.model import MessageQueue
 from halfmoon.results import Backlog, StatusLimits

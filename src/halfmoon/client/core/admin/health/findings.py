@@ -1,7 +1,4 @@
-"""Reasons why a consumer group makes no progress, as sentences, from the answers of brokers and members.
-
-Asks and changes nothing.
-"""
+"""Reasons why a consumer group makes no progress, as sentences, from facts that brokers and members report. Asks nothing."""
 
 from __future__ import annotations
 
@@ -12,29 +9,38 @@ import msgspec
 
 from halfmoon.errors import HalfmoonError
 from halfmoon.model import MessageQueue
-from halfmoon.shown.texts import span_text
+from halfmoon.results import Finding
+from halfmoon.shown.texts import count_text, span_text
 
 STALLED_MS, SILENT_MS, LEFT_BEHIND = 30_000, 120_000, 200
 """A listener hangs whose member has messages of a queue in process and neither begins nor ends one for so long, or has done so many
 later ones while the oldest is not done. And for so long may a pull take (ProcessQueue.isPullExpired, RocketMQ 4.9.8)."""
 NAMED_MAX = 5
 """Most queues and members that a sentence names; the others are counted."""
+SEVERITIES = ("blocked", "warning", "note")
 REBALANCE = "Wait 20 s: members share queues out anew. If it stays, "
+LOCKS = "Locks of members that are gone end after a minute. If it stays, restart it."
+WHY_FAILED = "See in the members' logs why the listener failed."
+SUSPENDED = "See whether it is suspended or cut off; else restart it."
 
 
 class GroupFacts(msgspec.Struct):
     """Facts about a group. ``members`` are client ids, ``infos`` how they are, or the error of one that does not say.
 
-    ``unreadable``: topics and brokers that give them out to nobody; ``disabled``: brokers at which the group may not consume.
+    ``unreadable``: topics and brokers that give them out to nobody; ``disabled``: brokers at which the group may not consume;
+    ``dead_letters``: None if they were not asked for.
     """
 
+    group: str = ""
     members: list[str] = []
+    connections: Mapping[str, Any] = {}
     model: str = ""
     queues: Mapping[MessageQueue, Any] = {}
     infos: Mapping[str, Any] = {}
     unreadable: list[str] = []
     disabled: list[str] = []
-    dead_letters: int = 0
+    dead_letters: int | None = None
+    redelivery: int | None = None
 
     def lag(self, queues: Iterable[MessageQueue] | None = None) -> int:
         """Return how many messages of some queues, or of all, are not consumed."""
@@ -50,22 +56,11 @@ class GroupFacts(msgspec.Struct):
         return any(one.consumer_offset > 0 for one in self.queues.values())
 
 
-class Finding(msgspec.Struct):
-    """A finding: the situation and the next step.
-
-    ``blocks``: messages wait because of it. ``offset``: of the message that it is on.
-    """
-
-    what: str
-    do: str
-    blocks: bool = True
-    queue: MessageQueue | None = None
-    offset: int = -1
-
-
 def findings(known: GroupFacts, now_ms: int) -> list[Finding]:
-    """Return the findings about a group, those that block it first."""
-    return sorted([*_state(known), *_sharing(known), *_members(known, now_ms)], key=lambda finding: not finding.blocks)
+    """Return the findings about a group, the most severe first."""
+    found = [*_state(known), *_sharing(known), *_members(known, now_ms)]
+    named = [msgspec.structs.replace(finding, group=known.group) for finding in found]
+    return sorted(named, key=lambda finding: SEVERITIES.index(finding.severity))
 
 
 def subscriptions(info: Any) -> list[str]:
@@ -82,31 +77,33 @@ def started_ms(info: Any) -> int:
 def _state(known: GroupFacts) -> Iterator[Finding]:
     for broker in known.disabled:
         do = "Find out who switched it off, then switch it on (mqadmin updateSubGroup -s true)."
-        yield Finding(f"Broker {broker} does not let this group consume: consumeEnable is false.", do)
+        yield Finding("disabled", f"Broker {broker} does not let this group consume: consumeEnable is false.", do)
     for place in known.unreadable:
-        yield Finding(f"{place} may not be read: the topic's permission lacks 4.", "Give the topic the permission 6 on its page.")
+        yield Finding(
+            "unreadable",
+            f"{place} may not be read: the topic's permission lacks 4.",
+            "Give the topic the permission 6 on its page.",
+        )
     if known.model == "broadcasting":
         what = "The group broadcasts: every member gets all messages and keeps its own progress, so brokers know no lag."
-        yield Finding(what, "Look at the members' own figures.", blocks=False)
+        yield Finding("broadcasting", what, "Look at the members' own figures.", "note")
     if not known.members and known.lag():
         do = "Start a consumer of this group. If one runs, see in its log which name server and group it uses."
-        yield Finding(f"No member is online, and {_wait(known.lag())}.", do)
+        yield Finding("no-members", f"No member is online, and {_wait(known.lag())}.", do)
     elif not known.members:
         what = "nothing waits" if known.has_consumed() else "the group has never consumed"
-        yield Finding(f"No member is online, and {what}.", "Start a consumer, unless none is meant to run.", blocks=False)
+        yield Finding("no-members", f"No member is online, and {what}.", "Start a consumer, unless none is meant to run.", "note")
     failed = sum(one.consume_failed_msgs for info in known.answers().values() for one in info.status_table.values())
     retries = known.lag(queue for queue in known.queues if queue.topic.startswith("%RETRY%"))
-    for count, what, do in (
-        (retries, f"{_wait(retries)} to be consumed again", "See in the members' logs why the listener failed."),
-        (failed, f"{_count(failed)} failed in the last hour", "See in the members' logs why; they are consumed again."),
-        (
-            known.dead_letters,
-            f"{_count(known.dead_letters)} went to the dead letters",
-            "Read the reasons, repair, then replay them.",
-        ),
+    dead = known.dead_letters or 0
+    tries = "1 delivery" if failed == 1 else f"{failed:,} deliveries"
+    for kind, count, what, do in (
+        ("redelivery", retries, f"{_wait(retries)} to be consumed again", WHY_FAILED),
+        ("failures", failed, f"{tries} failed in the last hour", WHY_FAILED),
+        ("dead-letters", dead, f"{count_text(dead)} went to the dead letters", "Read the reasons, repair, then replay them."),
     ):
         if count:
-            yield Finding(f"{what}.", do, blocks=False)
+            yield Finding(kind, f"{what}.", do, "note")
 
 
 def _sharing(known: GroupFacts) -> Iterator[Finding]:
@@ -117,36 +114,37 @@ def _sharing(known: GroupFacts) -> Iterator[Finding]:
     if len(wanted) > 1:
         each = "; ".join(f"{_some(members)}: {_some(texts) or 'nothing'}" for texts, members in wanted.items())
         do = "Give all members the same topics and expressions: brokers know one subscription of a group, so messages are skipped."
-        yield Finding(f"Members subscribe differently. {each}.", do)
+        yield Finding("subscriptions", f"Members subscribe differently. {each}.", do)
     pops = any(info.properties.get("PROP_CONSUME_TYPE") == "CONSUME_POP" for info in answers.values())
     if known.members and len(answers) == len(known.members) and known.model != "broadcasting" and not pops:
         held = {queue for info in answers.values() for queue in info.mq_table}
         if unheld := [queue for queue in known.queues if queue not in held and known.lag([queue])]:
             do = f"{REBALANCE}see whether every member subscribes to the topic."
-            yield Finding(f"No member holds {_queues(unheld)}, where {_wait(known.lag(unheld))}.", do)
+            yield Finding("unheld", f"No member holds {_queues(unheld)}, where {_wait(known.lag(unheld))}.", do)
 
 
 def _members(known: GroupFacts, now_ms: int) -> Iterator[Finding]:
     for member, info in known.infos.items():
         if isinstance(info, HalfmoonError):
             do = "Look at its process and its log. Clients of some languages never answer this."
-            yield Finding(f"Member {member} does not say how it is: {info}.", do, blocks=False)
+            yield Finding("silent", f"Member {member} does not say how it is: {info}.", do, "note")
             continue
         late = {queue: held for queue, held in info.mq_table.items() if known.lag([queue])}
         in_order = info.properties.get("PROP_CONSUMEORDERLY") == "true"
-        yield from _stuck(member, info, late, now_ms)
-        for verb, do, queues in (
-            ("is giving up", f"{REBALANCE}restart it.", [queue for queue, held in late.items() if held.droped]),
-            ("consumes in order and has no lock of", "Locks of members that are gone end after a minute. If it stays, restart it.",
-             [queue for queue, held in late.items() if in_order and not (held.locked or held.droped)]),
-            (f"has not pulled for {span_text(SILENT_MS)} from", "See whether it is suspended or cut off; else restart it.",
-             [q for q, held in late.items() if not held.cached_msg_count and 0 < held.last_pull_timestamp < now_ms - SILENT_MS]),
-        ):  # fmt: skip
+        yield from _hung(member, info, late, now_ms)
+        unlocked = [queue for queue, held in late.items() if in_order and not (held.locked or held.droped)]
+        before_ms = now_ms - SILENT_MS
+        idle = [queue for queue, held in late.items() if not held.cached_msg_count and 0 < held.last_pull_timestamp < before_ms]
+        for kind, verb, do, queues in (
+            ("leaving", "is giving up", f"{REBALANCE}restart it.", [queue for queue, held in late.items() if held.droped]),
+            ("unlocked", "consumes in order and has no lock of", LOCKS, unlocked),
+            ("not-pulling", f"has not pulled for {span_text(SILENT_MS)} from", SUSPENDED, idle),
+        ):
             if queues:
-                yield Finding(f"Member {member} {verb} {_queues(queues)}.", do)
+                yield Finding(kind, f"Member {member} {verb} {_queues(queues)}.", do)
 
 
-def _stuck(member: str, info: Any, late: Mapping[MessageQueue, Any], now_ms: int) -> Iterator[Finding]:
+def _hung(member: str, info: Any, late: Mapping[MessageQueue, Any], now_ms: int) -> Iterator[Finding]:
     """Apache's clients note when a message was done, ours when one was begun; ours say 0 before the first."""
     filtered = {data.topic for data in info.subscription_set if data.sub_string not in ("", "*")}
     busy = {queue: held for queue, held in late.items() if held.cached_msg_count}
@@ -157,20 +155,16 @@ def _stuck(member: str, info: Any, late: Mapping[MessageQueue, Any], now_ms: int
     if queues := stuck or passed:
         queue = min(stuck, key=stuck.__getitem__) if stuck else max(passed, key=passed.__getitem__)
         since = f"none began or ended for {span_text(now_ms - last[queue])}" if stuck else f"{done[queue]:,} later ones are done"
-        count = _count(sum(busy[each].cached_msg_count for each in queues))
+        count = count_text(sum(busy[each].cached_msg_count for each in queues))
         do = "Look at what its listener waits for: a database, a lock, another service. A restart hands its messages to the others."
         yield Finding(
-            f"Member {member} has {count} of {_queues(queues)} in process, and {since}.", do, queue=queue,
+            "hung", f"Member {member} has {count} of {_queues(queues)} in process, and {since}.", do, queue=queue,
             offset=busy[queue].cached_msg_min_offset,
         )  # fmt: skip
 
 
-def _count(count: int) -> str:
-    return f"{count:,} {'message' if count == 1 else 'messages'}"
-
-
 def _wait(count: int) -> str:
-    return f"{_count(count)} {'waits' if count == 1 else 'wait'}"
+    return f"{count_text(count)} {'waits' if count == 1 else 'wait'}"
 
 
 def _queues(queues: Iterable[MessageQueue]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import isfinite
 from typing import Any
 
@@ -10,9 +10,9 @@ from halfmoon.client.core.admin.admin import AdminCore
 from halfmoon.effects import Op, gather, now
 from halfmoon.errors import BrokerError, HalfmoonError, NetworkError, PeerError, UsageError
 from halfmoon.limits import REASON_LENGTH_MAX
-from halfmoon.results import Backlog, BrokerStatus, ClusterStatus, StatusLimits
+from halfmoon.results import Backlog, BrokerStatus, ClusterStatus, Finding, StatusLimits
 from halfmoon.shown.names import is_users_group
-from halfmoon.shown.texts import span_text
+from halfmoon.shown.texts import count_text, span_text
 
 SIDE_BY_SIDE = 16
 """Groups that are asked for at once: few enough that what a broker does besides hardly waits."""
@@ -30,26 +30,33 @@ def status(admin: AdminCore, limits: StatusLimits | None = None, *, groups: bool
         behind = (yield from backlogs(admin, failing=failing)) if groups else {}
     except (NetworkError, BrokerError, UsageError) as exc:
         return ClusterStatus(at_ms, "down", [str(exc)], [], {})
-    faults = _faults(found, behind, limits or StatusLimits())
+    findings = [*_of_brokers(found, limits or StatusLimits()), *_of_groups(behind, limits or StatusLimits())]
+    faults = [finding.what for finding in findings if finding.severity != "note"]
     faults += [f"groups are not reported: {text}" for text in failing]
     health = "degraded" if faults else "healthy"
-    return ClusterStatus(at_ms, health if any(broker.version for broker in found) else "down", faults, found, behind)
+    return ClusterStatus(at_ms, health if any(broker.version for broker in found) else "down", faults, found, behind, findings)
 
 
-def _faults(brokers: list[BrokerStatus], backlog: Mapping[str, Backlog], limits: StatusLimits) -> list[str]:
-    faults = [] if brokers else ["no broker is known"]
+def _of_brokers(brokers: list[BrokerStatus], limits: StatusLimits) -> Iterator[Finding]:
+    if not brokers:
+        yield Finding("no-brokers", "no broker is known", "Start a broker, and see which name server it registers with.")
     for broker in brokers:
         if broker.fault:
-            faults.append(f"{broker.name}: {broker.fault}")
+            yield Finding("broker", f"{broker.name}: {broker.fault}", "See the broker's log.")
         elif broker.disk_used is not None and broker.disk_used >= limits.disk:
-            faults.append(f"{broker.name}: its disk is {broker.disk_used:.0%} full")
+            do = "Keep messages for a shorter time, or give the broker a larger disk: it refuses messages when the disk is full."
+            yield Finding("disk", f"{broker.name}: its disk is {broker.disk_used:.0%} full", do, "warning")
         age = broker.oldest_pending_ms
         if age is not None and limits.pending_age_ms is not None and age > limits.pending_age_ms:
-            faults.append(f"{broker.name}: a transaction has been pending for {span_text(age)}")
+            what = f"{broker.name}: a transaction has been pending for {span_text(age)}"
+            yield Finding("pending", what, "See `halfmoon tx list`.", "warning")
+
+
+def _of_groups(backlog: Mapping[str, Backlog], limits: StatusLimits) -> Iterator[Finding]:
     for group, behind in backlog.items():
         if limits.lag is not None and behind.messages > limits.lag:
-            faults.append(f"{group} is {behind.messages:,} messages behind")
-    return faults
+            what = f"{group} is {count_text(behind.messages)} behind"
+            yield Finding("lag", what, "Start more members, or make its listener faster.", "warning", group)
 
 
 def brokers(admin: AdminCore) -> Op[list[BrokerStatus]]:
