@@ -29,6 +29,8 @@ COMMANDS = {
     "group": ("halfmoon.cli.group", "List, show, create, delete and reset consumer groups."),
     "produce": ("halfmoon.cli.produce.command", "Send messages, and print a line for each one that is stored."),
     "consume": ("halfmoon.cli.consume.command", "Show the messages of a topic; with --follow, also new ones as they arrive."),
+    "request": ("halfmoon.cli.produce.request", "Send a request, wait for the reply of a consumer, and print its body."),
+    "reply": ("halfmoon.cli.produce.reply", "Reply to the requests of a topic until Ctrl-C, and print a line for each."),
     "msg": ("halfmoon.cli.msg", "Find stored messages."),
     "tx": ("halfmoon.cli.tx.commands", "Show pending transactions, and decide them by hand."),
     "delay": ("halfmoon.cli.delay", "List and cancel delayed messages."),

@@ -24,7 +24,7 @@ CREDENTIALS = ("HALFMOON_CREDENTIALS", "HALFMOON_ACCESS_KEY", "HALFMOON_SECRET_K
 VARIABLE, IN_USE = "HALFMOON_CONTEXT", "in use"
 
 CHANGING = frozenset({
-    "topic create", "topic delete", "group create", "group delete", "group reset", "produce", "msg resend", "tx check",
+    "topic create", "topic delete", "group create", "group delete", "group reset", "produce", "request", "reply", "msg resend", "tx check",
     "tx commit", "tx rollback", "tx resume", "delay cancel", "dlq replay", "outbox relay", "acl add", "acl remove", "config set",
     "bench send", "bench tx", "spark replay", "spark dlq replay",
 })  # fmt: skip
