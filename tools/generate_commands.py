@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from halfmoon.cli.shared.command_group import COMMANDS, load
-from tools.generated import write_or_check
+from tools.generated import linked, write_or_check
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "commands.md"
 
@@ -103,7 +103,7 @@ def _row(param: Any, word: Any) -> str:
     shown = "" if default in (None, False, [], (), "") else f"`{default}`"
     if (word or param).required:
         shown = "needed"
-    return f"| {words} | {((word or param).help or '').replace('|', chr(92) + '|')} | {shown} |"
+    return f"| {words} | {linked((word or param).help or '').replace('|', chr(92) + '|')} | {shown} |"
 
 
 def _kind(param: Any) -> str:

@@ -18,8 +18,9 @@ def test_send_counts_what_the_broker_stored(run, request, options):
     assert sum(queue["max_offset"] for queue in queues) == found["messages"] + warm_up
     assert found["failed"] == 0
     assert 0 < found["p50_us"] <= found["p90_us"] <= found["p99_us"] <= found["p999_us"] <= found["max_us"]
-    assert sum(count for _, count in found["histogram"]) * int(dict(zip(options[::2], options[1::2])).get("--batch", 1)) == (
-        found["messages"]
+    assert (
+        sum(count for _, count in found["histogram"]) * int(dict(zip(options[::2], options[1::2])).get("--batch", 1))
+        == (found["messages"])
     )
     assert found["messages_per_second"] == pytest.approx(found["messages"] / found["seconds"], rel=0.01)
 

@@ -1,4 +1,4 @@
-"""Histogram of latencies: counts in buckets whose width grows with the value, so that memory is bounded and percentiles are near."""
+"""Histogram of latencies, whose buckets grow with the value: memory is bounded, and percentiles are near."""
 
 from __future__ import annotations
 

@@ -5,20 +5,21 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Generator
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import click
 
 import halfmoon
 from halfmoon.cli.consume.formats import BODIES, TOKENS_TEXT, MessageFormat
+from halfmoon.cli.consume.selection import Selection, Wanted
 from halfmoon.cli.shared.app import App, Option
 from halfmoon.cli.shared.bodies import BodyBudget
 from halfmoon.cli.shared.lines import check_reader, say
-from halfmoon.cli.shared.options import LOCAL, Json, NameServer, Queues, Topic, duration_ms, time_ms
+from halfmoon.cli.shared.options import LOCAL, Json, NameServer, Topic, duration_ms
 from halfmoon.cli.shared.output import body_text, show_json
-from halfmoon.cli.shared.reading import FIRST, LAST, check_topic, named_queues, newest, read, starts_and_ends
+from halfmoon.cli.shared.reading import FIRST, LAST, check_topic, newest, read
 from halfmoon.model import ConsumeFrom, MessageQueue, StoredMessage, subscription
-from halfmoon.shown.texts import EPOCH_MS_MIN, TIME_FORMS, time_text
+from halfmoon.shown.texts import time_text
 
 app = App()
 
@@ -32,16 +33,6 @@ Group = Annotated[
 ]
 Tags = Annotated[str, Option("--filter", metavar="TAGS", help="Tags separated by '||'; * for all.")]
 Sql = Annotated[str | None, Option("--sql", metavar="EXPRESSION", help="An SQL92 expression over properties, instead of tags.")]
-Since = Annotated[
-    str,
-    Option("--since", metavar="TIME", help=f"Where to begin: first, last, {TIME_FORMS}. A group's progress comes before it."),
-]
-Last = Annotated[int | None, Option("--last", min=1, max=10_000, help="Only the newest N messages, before any filter.")]
-Offset = Annotated[int | None, Option("--offset", min=0, metavar="OFFSET", help="Begin at this offset of each queue.")]
-Until = Annotated[
-    str | None,
-    Option("--until", metavar="TIME", help="End before this time, or before this offset of each queue."),
-]
 Idle = Annotated[
     str,
     Option("--idle", metavar="DURATION", help="With --group: stop when no message has arrived for this long: 500ms, 10s."),
@@ -56,14 +47,10 @@ Bodies = Annotated[bool, Option("--bodies", help="Print bodies only, one a line:
 @app.command(finds=True)
 def consume(
     topic: Topic,
+    selection: Selection,
     group: Group = None,
     expression: Tags = "*",
     sql: Sql = None,
-    since: Since = "first",
-    last: Last = None,
-    offset: Offset = None,
-    queue: Queues = None,
-    until: Until = None,
     follow: Annotated[bool, Option("--follow", "-f", help="Wait for more until Ctrl-C.")] = False,
     count: Annotated[int | None, Option("--count", "-c", min=1, help="Stop after N messages.")] = None,
     idle: Idle = "3s",
@@ -86,20 +73,23 @@ def consume(
     """
     subscription(topic, expression, sql=sql)  # a wrong filter is refused before any server is asked
     show = _shower(text, bodies_only=bodies_only, as_json=as_json)
-    wanted = Wanted.of(since, last, offset, queue or [], until)
-    if group is not None and wanted.is_reader:
-        raise click.BadParameter("--last, --offset, --queue and --until read without a group: leave --group out")
+    wanted = selection.wanted(by_group=group is not None)
     idle_ms = duration_ms(idle, "--idle", at_least="1ms")
     check_topic(nameserver, topic)
     if group is None:
         shown = _browse(nameserver, topic, expression, sql, wanted, show, follow=follow)
     else:
-        shown = _consume(nameserver, group, topic, expression, sql, wanted.since, show, None if follow else idle_ms)
+        shown = _consume(nameserver, group, topic, expression, sql, wanted.since_ms, show, None if follow else idle_ms)
+    return _count_of(shown, count)
+
+
+def _count_of(shown: Generator[None, None, None], count_max: int | None) -> int:
+    """Show messages until the end, or Ctrl-C, or a number of them; return how many."""
     number, log = 0, logging.getLogger("halfmoon.client")
     log.addFilter(_no_housekeeping)
     try:
         for number, _ in enumerate(shown, 1):
-            if number == count:
+            if number == count_max:
                 break
     except KeyboardInterrupt:
         pass  # the way to end --follow
@@ -107,42 +97,6 @@ def consume(
         shown.close()
         log.removeFilter(_no_housekeeping)
     return number
-
-
-class Wanted(NamedTuple):
-    """Messages that are wanted of a topic, by their place and time. ``since`` is a time, `FIRST` or `LAST`."""
-
-    since: int
-    last: int | None
-    offset: int | None
-    queues: list[str]
-    until_ms: int | None
-    until_offset: int | None
-
-    @classmethod
-    def of(cls, since: str, last: int | None, offset: int | None, queues: list[str], until: str | None) -> Wanted:
-        """Return what options say. Raises click.BadParameter."""
-        if (since != "first") + (last is not None) + (offset is not None) > 1:
-            raise click.BadParameter("give one of --since, --last and --offset")
-        at = {"first": FIRST, "last": LAST}.get(since)
-        number = int(until) if until is not None and until.isdecimal() and int(until) < EPOCH_MS_MIN else None
-        until_ms = None if until is None or number is not None else time_ms(until)
-        return cls(time_ms(since) if at is None else at, last, offset, queues, until_ms, number)
-
-    @property
-    def is_reader(self) -> bool:
-        """Whether only a reader without a group can take them."""
-        return any(value not in (None, []) for value in self[1:])
-
-    def spans(self, nameserver: str, topic: str) -> dict[MessageQueue, tuple[int, int]]:
-        """Return the first offset and the end of each queue."""
-        ends = starts_and_ends(nameserver, topic, self.since)
-        spans = {queue: ends[queue] for queue in named_queues(list(ends), self.queues)}
-        if self.offset is not None:
-            spans = {queue: (max(start, self.offset), end) for queue, (start, end) in spans.items()}
-        if self.until_offset is not None:
-            spans = {queue: (start, min(end, self.until_offset)) for queue, (start, end) in spans.items()}
-        return spans
 
 
 def _shower(text: str | None, *, bodies_only: bool, as_json: bool) -> Show:
@@ -174,7 +128,7 @@ def _browse(
             return
         spans = {queue: (end, end) for queue, (_, end) in spans.items()}
     for message in read(nameserver, spans, follow=follow, expression=expression, sql=sql, until_ms=wanted.until_ms):
-        if message.store_ms >= wanted.since:
+        if message.store_ms >= wanted.since_ms:
             show(message)
             yield
 

@@ -32,7 +32,7 @@ TOKENS: dict[str, tuple[str, Part]] = {
     "o": ("offset", _text(lambda message: message.queue_offset)),
     "T": ("time of storage, ms", _text(lambda message: message.store_ms)),
 }
-"""What stands behind a percent sign: its meaning, and the bytes of a message that it gives."""
+"""Tokens of a format, each with its meaning and the function that returns its bytes."""
 TOKENS_TEXT = ", ".join(f"%{token} {meaning}" for token, (meaning, _) in TOKENS.items())
 ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
 BODIES = "%b\\n"

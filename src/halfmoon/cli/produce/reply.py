@@ -5,7 +5,8 @@ from __future__ import annotations
 import shlex
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import suppress
 from typing import Annotated
 
 import click
@@ -58,28 +59,31 @@ def reply(
         raise click.BadParameter("give one of BODY, --echo and --command")
     wait_s = duration_ms(command_wait, "--command-wait", at_least="1ms", at_most="1h") / 1000
     check_topic(nameserver, topic)
-    number = 0
-    with halfmoon.Producer(group=group, nameserver=nameserver) as producer, halfmoon.PullConsumer(
+    answer, number = _answerer(body, command, wait_s), 0
+    with halfmoon.Producer(group=group, nameserver=nameserver) as producer, suppress(KeyboardInterrupt):  # the way to end it
+        for request in _requests(nameserver, group, topic):
+            _show(request, _outcome(producer, request, answer), as_json=as_json)
+            number += 1
+            if number == count:
+                break
+
+
+def _requests(nameserver: str, group: str, topic: str) -> Generator[StoredMessage, None, None]:
+    """Yield messages as a member of a group, each once its progress is noted; tell when the first can come."""
+    ready = False
+    with halfmoon.PullConsumer(
         group=group, nameserver=nameserver, auto_commit=False, consume_from=ConsumeFrom.LAST_OFFSET
-    ) as consumer:  # fmt: skip
+    ) as consumer:
         consumer.subscribe(topic)
-        ready = False
-        try:
-            while number != count:
-                messages = consumer.poll(POLL_MS)
-                if not ready and consumer.assignment():
-                    ready = True
-                    say(f"halfmoon: waiting for requests of topic {topic} as a member of group {group}", error=True)
-                for message in messages:
-                    consumer.commit({message.queue: message.queue_offset + 1})
-                    outcome = _answer(producer, message, _answerer(body, command, wait_s))
-                    _show(message, outcome, as_json=as_json)
-                    number += 1
-                    if number == count:
-                        break
-                check_reader()
-        except KeyboardInterrupt:
-            pass  # the way to end it
+        while True:
+            messages = consumer.poll(POLL_MS)
+            if not ready and consumer.assignment():
+                ready = True
+                say(f"halfmoon: waiting for requests of topic {topic} as a member of group {group}", error=True)
+            for message in messages:
+                consumer.commit({message.queue: message.queue_offset + 1})
+                yield message
+            check_reader()
 
 
 def _answerer(body: str | None, command: str | None, wait_s: float) -> Answer:
@@ -89,7 +93,7 @@ def _answerer(body: str | None, command: str | None, wait_s: float) -> Answer:
     return (lambda request: request.body) if command is None else (lambda request: _output(command, request.body, wait_s))
 
 
-def _answer(producer: halfmoon.Producer, request: StoredMessage, answer: Answer) -> str:
+def _outcome(producer: halfmoon.Producer, request: StoredMessage, answer: Answer) -> str:
     """Reply to one request; return the outcome in words. Raises CommandFailed."""
     age_ms, lives_ms = time.time_ns() // 1_000_000 - request.born_ms, request.properties.get("TTL", "")
     if lives_ms.isdecimal() and age_ms > int(lives_ms[:12]):

@@ -33,7 +33,8 @@ def request(
 ) -> None:
     """Send a request, wait for the reply of a consumer, and print its body.
 
-    Any consumer that replies in the manner of RocketMQ 4.6 or newer will do: halfmoon reply, Java, Go. Exit code 1 if no reply comes.
+    Any consumer that replies in the manner of RocketMQ 4.6 or newer will do: halfmoon reply, Java, Go. Exit code 1 if no reply
+    comes.
 
     Example: halfmoon request questions 'what is 6 times 7?' --wait 5s
     """

@@ -127,11 +127,13 @@ class App(click.Group):
         """Write each command with the whole first paragraph of its help."""
         known = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
         with formatter.section("Commands"):
-            formatter.write_dl([
-                (", ".join((name, *getattr(each, "aliases", ()))), _first_paragraph(each.help))
-                for name, each in known
-                if each and not each.hidden
-            ])
+            formatter.write_dl(
+                [
+                    (", ".join((name, *getattr(each, "aliases", ()))), _first_paragraph(each.help))
+                    for name, each in known
+                    if each and not each.hidden
+                ]
+            )
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command by its name or an alias."""

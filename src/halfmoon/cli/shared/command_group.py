@@ -19,6 +19,7 @@ from halfmoon.cli.shared.app import App, Option
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.output import report
 from halfmoon.cli.shared.target import Ca, Cert, Key, NoVerify, ServerName, Tls, chosen, enter_options, first
+from halfmoon.documentation import see
 from halfmoon.errors import HalfmoonError, UsageError
 
 COMMANDS = {
@@ -55,6 +56,7 @@ COMMANDS = {
         "halfmoon.cli.store.backup",
         "Copy the store of a broker, which may go on running, so that a broker can start on the copy.",
     ),
+    "docs": ("halfmoon.cli.docs", "Show a page of the documentation that belongs to this version, or list all pages."),
     "completion": ("halfmoon.cli.completion", "Print the script with which bash, zsh or fish completes commands."),
     "demo": (
         "halfmoon.cli.demo",
@@ -147,7 +149,9 @@ def halfmoon(
     ] = None,
     credentials: Annotated[
         str | None,
-        Option("--credentials", metavar="FILE", help="File with accessKey and secretKey that sign all requests (access.md)."),
+        Option(
+            "--credentials", metavar="FILE", help=f"File with accessKey and secretKey that sign all requests ({see('access')})."
+        ),
     ] = None,
     show_version: Annotated[bool, Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
     encrypted: Tls = False,

@@ -102,25 +102,37 @@ def read(
         consumer.assign(list(ends), expression, sql=sql)
         for queue in ends:
             consumer.seek(queue, spans[queue][0])
-        last_progress = time.monotonic()
-        positions: dict[MessageQueue, int] = {}
-        while ends and (follow or (time.monotonic() - last_progress) * 1000 < SILENT_MS):
-            is_over = until_ms is not None and time.time() * 1000 > until_ms + POLL_MS
-            for message in consumer.poll(POLL_MS):
-                last_progress = time.monotonic()
-                if until_ms is not None and message.store_ms >= until_ms:
-                    ends[message.queue] = 0  # what is behind it was stored later
-                elif follow or message.queue_offset < ends.get(message.queue, 0):
-                    yield message
-                    is_over = False
-            if follow:
-                check_reader()
-                if is_over:
-                    return
-            else:
-                before, positions = positions, _leave_ended(consumer, ends)
-                if positions != before:  # a filter that matches little moves on, too
-                    last_progress = time.monotonic()
+        yield from _new(consumer, until_ms) if follow else _stored(consumer, ends, until_ms)
+
+
+def _new(consumer: halfmoon.PullConsumer, until_ms: int | None) -> Generator[StoredMessage, None, None]:
+    """Yield messages as they arrive, until a time has come and nothing from before it has come for a while."""
+    is_over = False
+    while not is_over:
+        is_over = until_ms is not None and time.time() * 1000 > until_ms + POLL_MS
+        for message in consumer.poll(POLL_MS):
+            if until_ms is None or message.store_ms < until_ms:
+                yield message
+                is_over = False
+        check_reader()
+
+
+def _stored(
+    consumer: halfmoon.PullConsumer, ends: dict[MessageQueue, int], until_ms: int | None
+) -> Generator[StoredMessage, None, None]:
+    """Yield messages up to the ends of their queues. Raises NotReadToEnd."""
+    last_progress = time.monotonic()
+    positions: dict[MessageQueue, int] = {}
+    while ends and (time.monotonic() - last_progress) * 1000 < SILENT_MS:
+        for message in consumer.poll(POLL_MS):
+            last_progress = time.monotonic()
+            if until_ms is not None and message.store_ms >= until_ms:
+                ends[message.queue] = 0  # what is behind it was stored later
+            elif message.queue_offset < ends.get(message.queue, 0):
+                yield message
+        before, positions = positions, _leave_ended(consumer, ends)
+        if positions != before:  # a filter that matches little moves on, too
+            last_progress = time.monotonic()
     if ends:
         raise NotReadToEnd(ends, positions)
 
@@ -132,6 +144,7 @@ def newest(
 
     Reads as many of each queue, because which of them are the newest only their times tell. Raises what `read` raises.
     """
+
     def place(message: StoredMessage) -> tuple[int, MessageQueue, int]:
         return message.store_ms, message.queue, message.queue_offset
 
