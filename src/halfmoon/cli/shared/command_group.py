@@ -26,7 +26,7 @@ COMMANDS = {
     "serve": ("", "Run a name server and a broker in one process."),
     "nameserver": ("", "Run a name server alone."),
     "broker": ("", "Run a broker alone: another master of a cluster."),
-    "topic": ("halfmoon.cli.topic", "Create, list, show and delete topics."),
+    "topic": ("halfmoon.cli.topic", "Create, list, show, trim and delete topics."),
     "group": ("halfmoon.cli.group", "List, show, create, delete and reset consumer groups."),
     "produce": ("halfmoon.cli.produce.command", "Send messages, and print a line for each one that is stored."),
     "consume": ("halfmoon.cli.consume.command", "Show the messages of a topic; with --follow, also new ones as they arrive."),
