@@ -171,7 +171,17 @@ def test_commands_that_list_or_find_take_fail_if_empty():
 
 
 ASKING = {
-    *("topic delete", "group delete", "group reset", "tx commit", "tx rollback", "delay cancel", "dlq replay", "outbox drop"),
+    *(
+        "topic delete",
+        "group delete",
+        "group reset",
+        "group skip",
+        "tx commit",
+        "tx rollback",
+        "delay cancel",
+        "dlq replay",
+        "outbox drop",
+    ),
     "outbox resend",
     *("acl remove", "acl rotate", "spark replay", "spark dlq replay", "fsck", "console user remove"),
 }
