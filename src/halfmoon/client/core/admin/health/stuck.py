@@ -70,7 +70,7 @@ def _stuck_queues(known: GroupFacts, now_ms: int, stuck_ms: int, explained: Coll
 
 
 def _failing(queue: MessageQueue, offset: int, member: str | None, state: Any, since_ms: int) -> StuckQueue:
-    """Return the queue that a message holds, as its member reports. ``since_ms``: progress stands still since then at the latest."""
+    """Return the queue that a message holds, as its member reports. ``since_ms``: when progress stood still at the latest."""
     began_ms = min(since_ms, state.failed_since_ms or since_ms)
     offset = offset if state.failed_offset is None else state.failed_offset
     return StuckQueue(began_ms, queue, offset, member, state.failed_tries, state.failed_reason or "no reason given")
