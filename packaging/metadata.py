@@ -1,6 +1,6 @@
 """Metadata of the package that depends on who builds it: the description for an index, and URLs of the repository.
 
-A release names its repository in ``HALFMOON_URL``, as the workflow does; links of the README then lead there, at the tag of the version.
+A release names its repository in ``HALFMOON_URL``, as the workflow does: links of the README then lead there, at the version's tag.
 Without it the wheel has no URLs, and the links stay as they are in a clone.
 """
 
@@ -35,7 +35,8 @@ class Metadata(MetadataHookInterface):
         if url:
             tree = f"{url}/blob/v{metadata['version']}"
             metadata["urls"] = {
-                "Documentation": f"{tree}/docs/getting-started.md", "Source": url, "Issues": f"{url}/issues", "Changes": f"{tree}/CHANGELOG.md",
+                "Documentation": f"{tree}/docs/getting-started.md", "Source": url, "Issues": f"{url}/issues",
+                "Changes": f"{tree}/CHANGELOG.md",
             }  # fmt: skip
             text = described(text, url, metadata["version"])
         metadata["readme"] = {"content-type": "text/markdown", "text": text}

@@ -68,7 +68,9 @@ def pages(package: Path) -> dict[str, Path]:
     """
     clone = package.parents[1]
     for directories in ([package / "documentation"], [clone / "docs", clone / "monitoring", clone / "packaging"]):
-        files = [(file, file.relative_to(place)) for place in directories for kind in KINDS for file in sorted(place.rglob(f"*{kind}"))]
+        files = [
+            (file, file.relative_to(place)) for place in directories for kind in KINDS for file in sorted(place.rglob(f"*{kind}"))
+        ]
         found = {str(PurePosixPath(name)).removesuffix(".md"): file for file, name in files if name.parts[0] != "decisions"}
         if found:
             return found
