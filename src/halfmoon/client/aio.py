@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from threading import RLock
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 from halfmoon.allocation import Strategy
+from halfmoon.client.constructors.options import ProducerArguments, PullArguments, PushArguments
 from halfmoon.client.core.admin.delay import recall
 from halfmoon.client.core.consume.listener import ConsumeContext
 from halfmoon.client.core.consume.member import GroupMember
@@ -87,7 +88,7 @@ class AsyncProducer(Client[ProducerSettings]):
     sender: Sender
     """Sends as operations."""
 
-    def __init__(self, settings: ProducerSettings | None = None, **values: Any) -> None:
+    def __init__(self, settings: ProducerSettings | None = None, **values: Unpack[ProducerArguments]) -> None:
         checked = settings_of(self._kind, {**(values_of(settings) if settings else {}), **values})
         check_group(checked.group, "DEFAULT_PRODUCER")
         super().__init__(checked)
@@ -304,7 +305,9 @@ class AsyncPushConsumer(GroupClient[PushSettings]):
 
     core: PushConsumerCore
 
-    def __init__(self, settings: PushSettings | None = None, *, allocate: Strategy | None = None, **values: Any) -> None:
+    def __init__(
+        self, settings: PushSettings | None = None, *, allocate: Strategy | None = None, **values: Unpack[PushArguments]
+    ) -> None:
         checked = settings_of(PushSettings, {**(values_of(settings) if settings else {}), **values})
         check_group(checked.group, "DEFAULT_CONSUMER")
         super().__init__(checked, stable_id=checked.model is MessageModel.BROADCASTING, threads=checked.threads)
@@ -361,7 +364,9 @@ class AsyncPullConsumer(GroupClient[PullSettings]):
 
     core: PullConsumerCore
 
-    def __init__(self, settings: PullSettings | None = None, *, allocate: Strategy | None = None, **values: Any) -> None:
+    def __init__(
+        self, settings: PullSettings | None = None, *, allocate: Strategy | None = None, **values: Unpack[PullArguments]
+    ) -> None:
         checked = settings_of(PullSettings, {**(values_of(settings) if settings else {}), **values})
         check_group(checked.group, "DEFAULT_CONSUMER")
         super().__init__(checked, stable_id=checked.model is MessageModel.BROADCASTING)
