@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import random
 import time
 from collections.abc import Mapping
+from functools import lru_cache
 from inspect import isgenerator
 from typing import Any, Generic, Self, TypeVar
 
 from halfmoon.client.constructors.by_keyword import ByKeyword
 from halfmoon.client.core.instance import Instance, client_id
-from halfmoon.client.settings import ENVIRONMENT, ClientSettings, settings_of, with_environment
+from halfmoon.client.settings import ENVIRONMENT, ClientSettings, default_name_servers, settings_of, with_environment
 from halfmoon.effects import Op
 from halfmoon.errors import NoNameServer, NotRunning, UsageError
 from halfmoon.model import split_addresses
@@ -30,6 +32,8 @@ from halfmoon.wire.signature import Credentials
 
 S = TypeVar("S", bound=ClientSettings)
 T = TypeVar("T")
+
+log = logging.getLogger("halfmoon.client")
 
 CLOSE_TIMEOUT_S = 10.0
 """Closing gives up on brokers that do not answer after this; a push consumer's wait for its listener comes on top."""
@@ -53,8 +57,10 @@ class Client(ByKeyword, Generic[S]):
     """Base of all clients. A subclass defines how it begins and how it finishes."""
 
     def __init__(self, settings: S, *, stable_id: bool = False, threads: int = THREADS) -> None:
-        if not settings.nameserver and (known := os.environ.get("NAMESRV_ADDR", "")):
-            settings = settings_of(type(settings), {**values_of(settings), "nameserver": known})
+        if not settings.nameserver and (known := default_name_servers(os.environ)).addresses:
+            settings = settings_of(type(settings), {**values_of(settings), "nameserver": known.addresses})
+            if known.conflict:
+                _warn_once(known.conflict)
         self.settings = settings = with_environment(settings, os.environ)
         self.called = type(self).__name__
         """Name of the class that the program uses, for errors: a blocking client is over an asyncio one."""
@@ -199,6 +205,11 @@ class Client(ByKeyword, Generic[S]):
     def _asked(self, address: str, command: Command) -> Any:
         answer = self.instance.asked(address, command)
         return self.running().run(answer) if isgenerator(answer) else answer
+
+
+@lru_cache(maxsize=16)
+def _warn_once(text: str) -> None:
+    log.warning("%s", text)
 
 
 def values_of(settings: ClientSettings) -> dict[str, Any]:

@@ -56,3 +56,9 @@ async def test_a_client_that_was_not_started_is_called_by_the_name_of_its_class(
         producer = kind(group="P_shop", nameserver="127.0.0.1:1")
         with pytest.raises(NotRunning, match=rf"^The {kind.__name__} is not running"):
             producer.running() if make is AsyncProducer else producer.send(Message("orders", b"paid"))
+
+
+@pytest.mark.parametrize("make", [PushConsumer, PullConsumer])
+def test_a_listener_in_the_place_of_an_expression_is_refused_with_the_place_for_it(make: Any):
+    with pytest.raises(UsageError, match=r"takes no function: a push consumer has one listener, which consumer\.on_message"):
+        make(group="C_test").subscribe("orders", print)

@@ -211,7 +211,7 @@ class ProducerArguments(ProducerOptions, total=False):
     """Settings of `ProducerSettings`, group and name server included."""
 
     nameserver: str | list[str] | tuple[str, ...]
-    """Name servers, host:port separated by ';'; empty: the variable NAMESRV_ADDR."""
+    """Name servers, host:port separated by ';'; empty: the variable HALFMOON_NAMESERVER, else NAMESRV_ADDR."""
     group: str
     """Producer group; transactions need it, and operators see it."""
 
@@ -220,7 +220,7 @@ class TransactionArguments(TransactionOptions, total=False):
     """Settings of `TransactionSettings`, group and name server included."""
 
     nameserver: str | list[str] | tuple[str, ...]
-    """Name servers, host:port separated by ';'; empty: the variable NAMESRV_ADDR."""
+    """Name servers, host:port separated by ';'; empty: the variable HALFMOON_NAMESERVER, else NAMESRV_ADDR."""
     group: str
     """Producer group; transactions need it, and operators see it."""
 
@@ -229,7 +229,7 @@ class PushArguments(PushOptions, total=False):
     """Settings of `PushSettings`, group and name server included."""
 
     nameserver: str | list[str] | tuple[str, ...]
-    """Name servers, host:port separated by ';'; empty: the variable NAMESRV_ADDR."""
+    """Name servers, host:port separated by ';'; empty: the variable HALFMOON_NAMESERVER, else NAMESRV_ADDR."""
     group: str
     """Consumer group; its members share the messages."""
 
@@ -238,7 +238,7 @@ class PullArguments(PullOptions, total=False):
     """Settings of `PullSettings`, group and name server included."""
 
     nameserver: str | list[str] | tuple[str, ...]
-    """Name servers, host:port separated by ';'; empty: the variable NAMESRV_ADDR."""
+    """Name servers, host:port separated by ';'; empty: the variable HALFMOON_NAMESERVER, else NAMESRV_ADDR."""
     group: str
     """Consumer group; its members share the messages."""
 
@@ -247,11 +247,11 @@ class AdminArguments(AdminOptions, total=False):
     """Settings of `AdminSettings`, group and name server included."""
 
     nameserver: str | list[str] | tuple[str, ...]
-    """Name servers, host:port separated by ';'; empty: the variable NAMESRV_ADDR."""
+    """Name servers, host:port separated by ';'; empty: the variable HALFMOON_NAMESERVER, else NAMESRV_ADDR."""
 
 
 class RangeArguments(RangeOptions, total=False):
     """Settings of `RangeSettings`, group and name server included."""
 
     nameserver: str | list[str] | tuple[str, ...]
-    """Name servers, host:port separated by ';'; empty: the variable NAMESRV_ADDR."""
+    """Name servers, host:port separated by ';'; empty: the variable HALFMOON_NAMESERVER, else NAMESRV_ADDR."""
