@@ -9,10 +9,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Coroutine
 from functools import update_wrapper
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, overload
 
 from halfmoon.client.anonymous import AnonymousClient
 from halfmoon.client.blocking import Blocking
+from halfmoon.client.constructors.options import AdminArguments
 from halfmoon.client.core.admin.access import accounts, delete_account, explain_access, put_account, rotate_secret
 from halfmoon.client.core.admin.admin import AdminCore
 from halfmoon.client.core.admin.batches import batches
@@ -179,7 +180,7 @@ class AsyncAdmin(Operations, AnonymousClient[AdminSettings]):
             print(await admin.lag("C_shop"))
     """
 
-    def __init__(self, settings: AdminSettings | None = None, **values: Any) -> None:
+    def __init__(self, settings: AdminSettings | None = None, **values: Unpack[AdminArguments]) -> None:
         super().__init__(settings_of(AdminSettings, {**(values_of(settings) if settings else {}), **values}))
         self.core = AdminCore(self.instance)
 
@@ -196,6 +197,6 @@ class Admin(Operations, Blocking):
 
     _client: AsyncAdmin
 
-    def __init__(self, settings: AdminSettings | None = None, **values: Any) -> None:
+    def __init__(self, settings: AdminSettings | None = None, **values: Unpack[AdminArguments]) -> None:
         loop = background()
         super().__init__(loop.plain(AsyncAdmin, settings, **values), loop)
