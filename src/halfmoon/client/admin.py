@@ -22,6 +22,7 @@ from halfmoon.client.core.admin.delay import cancel_delayed, delayed_messages, d
 from halfmoon.client.core.admin.find import find_message, message_by_id, message_by_offset_id, messages_at, messages_by_key
 from halfmoon.client.core.admin.health.brokers import brokers
 from halfmoon.client.core.admin.health.group import backlogs, group_findings, group_health, groups_health
+from halfmoon.client.core.admin.health.server_kind import server_kind
 from halfmoon.client.core.admin.health.status import status
 from halfmoon.client.core.admin.replay import replay_dead_letter, replays
 from halfmoon.client.core.admin.resend import resend
@@ -92,6 +93,7 @@ class Operations:
     cluster = Operation(AdminCore.cluster)
     status = Operation(status)
     brokers = Operation(brokers)
+    server_kind = Operation(server_kind)
     broker_runtime_info = Operation(AdminCore.broker_runtime_info)
     broker_config = Operation(AdminCore.broker_config)
     update_broker_config = Operation(AdminCore.update_broker_config)
