@@ -100,7 +100,8 @@ class Broker:
         self.pulls = Pulls(context, self.holds)
         self.membership = Membership(context, self.pulls.filters.check)
         self.locks = Locks(context, self.membership.tell)
-        self.progress, self.resets, self.relay, self.queries = Progress(context), Resets(context), Relay(context), Queries(context)
+        self.progress = Progress(context, self.delays.redeliveries.count)
+        self.resets, self.relay, self.queries = Resets(context), Relay(context), Queries(context)
         self.services = Services()
         self.admin = AdminService(context, self.configuration, self.services, self._runtime_texts)
         self.cleaning = Cleaning(context, self.admin.forget_topic)
@@ -165,7 +166,7 @@ class Broker:
         out. Not if a connection brought bytes that are no frame: it is closed with the replies, so all requests before them must
         be answered first. Who brought more requests than its share of a turn has the others wait (`RequestBacklog`).
         """
-        self.pending_replies.now = now
+        self.pending_replies.now, self.offsets.now = now, now.steady
         if self.access is not None:
             self.access.turn(now.date)
         cut = self.peers.take(now.steady, self._read_in_order if self.backlog.waiting or self.backlog.slow else self._read)
@@ -270,7 +271,7 @@ class Broker:
 
     def tick(self, now: Instant) -> None:
         """Deadlines and periodic work."""
-        self.pending_replies.now = now
+        self.pending_replies.now, self.offsets.now = now, now.steady
         self.pulls.turn(now)
         self.store.tick(now)
         self.peers.tick(now.steady)

@@ -129,6 +129,8 @@ class OffsetWrapper(Body):
     last_timestamp: I64 = 0
     pull_offset: I64 | None = None
     """5.x."""
+    unmoved_ms: I64 | None = None
+    """Halfmoon's: how long the progress has not moved though messages wait, counted since the broker started at most."""
 
 
 class ConsumeStats(Body):
@@ -136,6 +138,8 @@ class ConsumeStats(Body):
 
     offset_table: dict[MessageQueue, OffsetWrapper] = {}
     consume_tps: float = 0.0
+    delayed_redeliveries: I64 | None = None
+    """Halfmoon's: messages that are delayed until the group is given them again. None: not counted yet, after a start."""
 
 
 class BrokerConsumeStats(Body):
