@@ -89,7 +89,7 @@ async def send(asked: Asked) -> Done:
 
 
 async def _settings(admin: AsyncAdmin, topic: str) -> dict[str, Any]:
-    """Return the settings of the console's client for a producer. Raises UsageError: it would sign for other brokers than its own."""
+    """Return the settings of the console's client for a producer. Raises UsageError: it would sign for other brokers."""
     settings = {field.name: getattr(admin.settings, field.name) for field in fields(admin.settings)}
     if signed := settings.pop("signed_addresses"):
         route = await admin.topic_route(topic)
