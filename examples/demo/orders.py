@@ -95,7 +95,7 @@ class Service:
                 time.sleep(BANK_S)
                 with self._connection as transaction:
                     transaction.execute("BEGIN")
-                    self.events.publish(event, transactional=True)
+                    self.events.publish(event)
                     transaction.execute(decide, (PAID, event.id, order))
                     if cents > LIMIT_CENTS:
                         raise OrderRefused(order)

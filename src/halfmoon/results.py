@@ -159,6 +159,14 @@ class TopicOverview(msgspec.Struct, frozen=True):
     groups: list[str] | None = None
 
 
+class QueueTrim(msgspec.Struct, frozen=True):
+    """Trim of a queue: its lowest offset before, and after."""
+
+    queue: MessageQueue
+    before: int
+    then: int
+
+
 class ConnectedClient(msgspec.Struct):
     """Connected client, in one of its groups. ``kind`` is producer or consumer; ``brokers`` are addresses.
 

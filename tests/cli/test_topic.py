@@ -118,3 +118,21 @@ def test_a_topic_is_deleted_only_when_that_is_confirmed(run, topic, at_terminal)
     assert topic in run("topic", "list", "--json").json()
     assert at_terminal("y\n", "topic", "delete", topic).code == 0
     assert topic not in run("topic", "list", "--json").json()
+
+
+def test_a_trim_is_shown_and_confirmed_and_then_nobody_is_given_the_messages(run, topic, at_terminal):
+    run("produce", topic, "--order-key", "one queue", *"abcd")
+
+    preview = run("topic", "trim", topic, "--offset", "3", "--dry-run", "--json").json()
+    assert sorted((each["before"], each["then"]) for each in preview["queues"]) == [(0, 3)]
+    assert at_terminal("n\n", "topic", "trim", topic, "--offset", "3").code == 1
+    assert len(run("consume", topic, "--json").lines()) == 4
+
+    ran = at_terminal("y\n", "topic", "trim", topic, "--offset", "3")
+    assert ran.code == 0
+    assert f"trim topic {topic}, so that 3 of its messages are never delivered again? [y/N]" in ran.err
+    assert [each["body"] for each in run("consume", topic, "--json").lines()] == ["d"]
+
+    assert run("topic", "trim", topic, "--before", "0", "--yes").code == 0  # nothing is that old
+    assert len(run("consume", topic, "--json").lines()) == 1
+    assert run("topic", "trim", topic).code == 2

@@ -28,8 +28,8 @@ class Shop:
         self.pool = psycopg_pool.ConnectionPool(plain(url), min_size=1, max_size=1, open=True)
 
     def sell(self, number: int) -> None:
-        self.events.publish(T, C, number, transactional=True)
-        self.events.publish(T, C, -number)
+        self.events.publish(T, C, number)
+        self.events.publish(T, C, -number, transactional=False)
 
     def seen(self) -> list[int]:
         return sorted(event.payload for event in self.bus.events(T, C))

@@ -51,7 +51,7 @@ class Shop:
             "SHOP_DATABASE": f"sqlite+aiosqlite:///{database}",
             "SHOP_NAMESERVER": cluster.nameserver,
             "SHOP_DIES": dies,
-            "PYTHONPATH": os.pathsep.join([str(EXAMPLE), str(HERE)]),
+            "PYTHONPATH": os.pathsep.join([str(EXAMPLE), str(HERE), *filter(None, sys.path)]),
         }
         command = [sys.executable, "-m", "uvicorn", app, "--port", str(port), "--log-level", "warning"]
         self.process = subprocess.Popen(command, env=environment)

@@ -11,7 +11,7 @@ from shop.database import Session
 
 NAMESERVER = os.environ.get("SHOP_NAMESERVER", "127.0.0.1:9876")
 
-events = Publisher(group="P_shop", nameserver=NAMESERVER, session=Session, topics=["TP_ORDER"], default="transactional")
+events = Publisher(group="P_shop", nameserver=NAMESERVER, session=Session, topics=["TP_ORDER"])
 
 
 @event("TP_ORDER", "EC_PLACED", key="order_id")

@@ -22,6 +22,7 @@ from halfmoon.broker.admin.admin import AdminService
 from halfmoon.broker.admin.cleaning import Cleaning
 from halfmoon.broker.admin.configuration import Configuration
 from halfmoon.broker.admin.figures import Figures
+from halfmoon.broker.admin.trimming import Trimming
 from halfmoon.broker.batches.batches import Batches
 from halfmoon.broker.consumers.assignment import Assignment
 from halfmoon.broker.consumers.locks import Locks
@@ -128,6 +129,7 @@ class Broker:
             self.stats, self.transactions, self.delays, self.redelivery, self.batches, self.access, self.administration,
             self.membership, self.progress, self.resets, self.assignment, self.admin, self.cleaning, self.configuration,
             self.registration, ReplyMessages(self.context, self.gate, self.sends, self.relay), Figures(self.context),
+            Trimming(self.context),
         )  # fmt: skip
         handlers = dict(self.services.handlers())
         last = frozenset(code for code, handler in handlers.items() if hasattr(handler, "handled_last"))

@@ -10,8 +10,22 @@ import click
 import halfmoon
 from halfmoon.cli.shared.app import App, Option
 from halfmoon.cli.shared.lines import say, say_failing
-from halfmoon.cli.shared.options import LOCAL, All, Cluster, Group, Json, NameServer, OneTopic, Topic, Yes, confirm, time_ms
+from halfmoon.cli.shared.options import (
+    LOCAL,
+    All,
+    Cluster,
+    Group,
+    Json,
+    NameServer,
+    OneTopic,
+    Queues,
+    Topic,
+    Yes,
+    confirm,
+    time_ms,
+)
 from halfmoon.cli.shared.output import show_json, show_table
+from halfmoon.cli.shared.reading import named_queues
 from halfmoon.errors import ConsumerNotOnline, GroupNotFound, TopicNotFound
 from halfmoon.model import MessageQueue
 from halfmoon.results import OffsetMove, sums_of
@@ -134,10 +148,6 @@ ToTime = Annotated[
     Option("--to-time", metavar="TIME", help=f"To the first message stored at or after this time: {TIME_FORMS}."),
 ]
 ToOffset = Annotated[int | None, Option("--to-offset", metavar="OFFSET", help="To this offset.")]
-Queues = Annotated[
-    list[str] | None,
-    Option("--queue", metavar="QUEUE", help="Only this queue, as number or broker/number; may be repeated."),
-]
 
 
 @app.command()
@@ -162,7 +172,7 @@ def reset(
         raise click.BadParameter("give one of --to-time, --to-offset, --to-earliest and --to-latest")
     with halfmoon.Admin(nameserver=nameserver) as admin:
         _must_exist(admin, group)
-        queues = _named_queues(list(admin.topic_stats(topic)), queue or [])
+        queues = named_queues(list(admin.topic_stats(topic)), queue or [])
         if to_offset is not None:
             to: str | int | dict[MessageQueue, int] = dict.fromkeys(queues, to_offset)
         else:
@@ -182,17 +192,6 @@ def _target(to: object, offset: int | None) -> str:
     if offset is not None:
         return f"offset {offset:,}"
     return time_text(to) if isinstance(to, int) else "the oldest message" if to == "earliest" else "the end, skipping the backlog"
-
-
-def _named_queues(queues: list[MessageQueue], texts: list[str]) -> list[MessageQueue]:
-    """Return the queues that texts name by number or ``broker/number``, all without texts. Raises click.BadParameter."""
-    named: set[MessageQueue] = set()
-    for text in texts:
-        matching = {queue for queue in queues if text in (str(queue.queue_id), f"{queue.broker_name}/{queue.queue_id}")}
-        if not matching:
-            raise click.BadParameter(f"--queue {text}: the topic has no such queue")
-        named |= matching
-    return sorted(named) if texts else queues
 
 
 def _move_facts(move: OffsetMove) -> dict[str, Any]:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import click
 
 import halfmoon
 from halfmoon.cli.shared.app import App, Option, lines_wanted
 from halfmoon.cli.shared.lines import say, say_failing
-from halfmoon.cli.shared.options import LOCAL, All, Cluster, Json, NameServer, Topic, Yes, confirm
+from halfmoon.cli.shared.options import LOCAL, All, Cluster, Json, NameServer, Queues, Topic, Yes, confirm, time_ms
 from halfmoon.cli.shared.output import show_json, show_table
-from halfmoon.cli.shared.reading import near_names
+from halfmoon.cli.shared.reading import named_queues, near_names
 from halfmoon.errors import BrokerError
-from halfmoon.results import TopicOverview
 from halfmoon.shown.names import is_users_topic
-from halfmoon.shown.texts import facts_of, rate_text, size_text, time_text
+from halfmoon.shown.texts import TIME_FORMS, facts_of, rate_text, size_text, time_text
+
+if TYPE_CHECKING:
+    from halfmoon.results import QueueTrim
 
 app = App(
-    help="Create, list, show and delete topics.\n\nExample: halfmoon topic create orders --queues 4",
+    help="Create, list, show, trim and delete topics.\n\nExample: halfmoon topic create orders --queues 4",
 )
 
 
@@ -80,7 +85,7 @@ def list_topics(
             found = admin.topic_overview(shown, failing=failing)
         except BrokerError as exc:  # an account that is no administrator's, for example
             failing.append(str(exc))
-            found = [TopicOverview(name) for name in shown]
+            found = [halfmoon.TopicOverview(name) for name in shown]
     say_failing(failing)
     if as_json:
         show_json([facts_of(each) for each in found])
@@ -89,7 +94,7 @@ def list_topics(
     return len(shown)
 
 
-def _row(topic: TopicOverview) -> tuple[object, ...]:
+def _row(topic: halfmoon.TopicOverview) -> tuple[object, ...]:
     return (
         topic.name,
         "-" if topic.messages is None else topic.messages,
@@ -108,7 +113,7 @@ def _show_names(names: list[str], *, as_json: bool) -> int:
     return len(names)
 
 
-@app.command()
+@app.command(aliases=("describe",))
 def show(topic: Topic, nameserver: NameServer = LOCAL, as_json: Json = False) -> None:
     """Show a topic's brokers and the offsets of its queues.
 
@@ -155,3 +160,47 @@ def delete(topic: Topic, cluster: Cluster = None, yes: Yes = False, nameserver: 
         show_json({"topic": topic, "deleted": True})
     else:
         say(f"topic {topic} is deleted")
+
+
+@app.command()
+def trim(
+    topic: Topic,
+    before: Annotated[
+        str | None, Option("--before", metavar="TIME", help=f"Messages stored before this time: {TIME_FORMS}.")
+    ] = None,
+    offset: Annotated[int | None, Option("--offset", min=0, metavar="OFFSET", help="Messages below this offset.")] = None,
+    queue: Queues = None,
+    dry_run: Annotated[bool, Option("--dry-run", help="Show what would change, and change nothing.")] = False,
+    yes: Yes = False,
+    nameserver: NameServer = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Have old messages of a topic delivered to nobody any more: raise the lowest offsets of its queues.
+
+    Consumers that are behind go on at the lowest offset. Disk space is freed when log files expire, as before; lookups by id or key
+    find the messages until then. RocketMQ's own brokers cannot trim topics.
+
+    Example: halfmoon topic trim orders --before 7d --dry-run
+    """
+    if (before is None) == (offset is None):
+        raise click.BadParameter("give --before or --offset, and not both")
+    before_ms = None if before is None else time_ms(before)
+    with halfmoon.Admin(nameserver=nameserver) as admin, near_names(admin, topic):
+        queues = named_queues(list(admin.topic_stats(topic)), queue) if queue else None
+        if not dry_run:
+            count = _trimmed(admin.trim_topic(topic, before_ms=before_ms, offset=offset, queues=queues, dry_run=True))
+            confirm(f"trim topic {topic}, so that {count:,} of its messages are never delivered again", yes=yes)
+        trims = admin.trim_topic(topic, before_ms=before_ms, offset=offset, queues=queues, dry_run=dry_run)
+    if as_json:
+        show_json({"topic": topic, "dry_run": dry_run, "queues": [
+            {"broker": each.queue.broker_name, "queue_id": each.queue.queue_id, "before": each.before, "then": each.then}
+            for each in trims
+        ]})  # fmt: skip
+        return
+    names = ("min", "would be", "messages") if dry_run else ("min was", "is", "messages")
+    rows = [(each.queue.broker_name, each.queue.queue_id, each.before, each.then, each.then - each.before) for each in trims]
+    show_table("would trim" if dry_run else "trimmed", ("broker", "queue", *names), rows)
+
+
+def _trimmed(trims: Sequence[QueueTrim]) -> int:
+    return sum(each.then - each.before for each in trims)

@@ -26,6 +26,7 @@ from halfmoon.client.core.admin.resend import resend
 from halfmoon.client.core.admin.reset import consume_directly, consumer_offsets, reset_offsets
 from halfmoon.client.core.admin.skip import skip_message
 from halfmoon.client.core.admin.topics.overview import topic_overview
+from halfmoon.client.core.admin.topics.trim import trim_topic
 from halfmoon.client.core.admin.trace.trace import trace
 from halfmoon.client.core.admin.transactions import (
     check_transaction,
@@ -102,6 +103,7 @@ class Operations:
     topic_route = Operation(AdminCore.topic_route)
     topic_stats = Operation(AdminCore.topic_stats)
     topic_overview = Operation(topic_overview)
+    trim_topic = Operation(trim_topic)
     min_offset = Operation(AdminCore.min_offset)
     max_offset = Operation(AdminCore.max_offset)
     search_offset = Operation(AdminCore.search_offset)

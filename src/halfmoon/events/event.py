@@ -37,11 +37,13 @@ class Event:
     ``topic`` and ``code`` together are its type (``TP_ORDER``, ``EC_PAID`` by convention). ``payload`` is anything that a codec
     carries; it is fixed when the event is published, later changes do not travel. ``headers`` are texts that travel beside it.
     ``key`` is a business key, by which `halfmoon msg find` finds it; plain events of one key keep their order. ``transactional``
-    events are seen if and only if the local transaction commits. ``raise_on_failure``: whether `publish` raises when the event
-    could not be sent; None is the publisher's own. ``local`` is None until the event is published, then False.
+    events are seen if and only if the local transaction commits; None is the publisher's default. ``raise_on_failure``: whether
+    `publish` raises when the event could not be sent; None is the publisher's own. ``local`` is None until the event is
+    published, then False.
 
-    A consumer finds in it also ``published_ms``, when it was published by the publisher's clock, ``group``, whose publisher it
-    was, and ``version``, that of the payload's form.
+    A consumer finds in it True for ``transactional`` where a half message brought it, else None (the outbox leaves no trace), and
+    ``published_ms``, when it was published by the publisher's clock, ``group``, whose publisher it was, and ``version``, that of
+    the payload's form.
     """
 
     id: str
@@ -50,7 +52,7 @@ class Event:
     payload: Any = None
     headers: dict[str, str] = field(default_factory=dict)
     key: str = ""
-    transactional: bool = False
+    transactional: bool | None = None
     raise_on_failure: bool | None = None
     version: int = 1
     content_type: str = ""

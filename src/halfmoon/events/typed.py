@@ -43,7 +43,7 @@ def event(topic: str, code: str, *, key: str = "", version: int = 1) -> Callable
         class OrderPaid(BaseModel):
             order_id: int
 
-        events.publish(OrderPaid(order_id=42), transactional=True)
+        events.publish(OrderPaid(order_id=42))
 
         @on(OrderPaid, group="S_mail")
         def send_mail(paid: OrderPaid): ...

@@ -144,9 +144,9 @@ class Adapter:
         return heard
 
     def publish(self, payload: Any, *, by: Any = None, **options: Any) -> str:
-        """Publish a transactional event, or as the options say, ``by`` the publisher or another; return its delivery."""
+        """Publish an event, ``by`` the publisher or another; return its delivery."""
         given = (payload,) if isinstance(payload, Event) else (T, C, payload)
-        return str(self._published(by or self.events, *given, **{"transactional": True, **options}).delivery)
+        return str(self._published(by or self.events, *given, **options).delivery)
 
     def _published(self, events: Any, *given: Any, **options: Any) -> Published:
         return events.publish(*given, **options)  # type: ignore[no-any-return]

@@ -91,14 +91,14 @@ def test_a_plain_event_in_a_block_that_is_rolled_back_is_refused_with_the_name_o
     opened, name = BLOCKS[how]
     with suppress(ZeroDivisionError), opened(tmp_path):
         with pytest.raises(AmbiguousTransaction, match=rf"inside {name}.*session=session.*at_once=True"):
-            events.publish(T, C, 1)
+            events.publish(T, C, 1, transactional=False)
         with pytest.raises(NoTransaction, match=name):
-            events.publish(T, C, 1, transactional=True)
+            events.publish(T, C, 1)
         events.publish(T, C, 2, at_once=True)
         with suspend():
-            events.publish(T, C, 3)
+            events.publish(T, C, 3, transactional=False)
         raise ZeroDivisionError
-    events.publish(T, C, 4)
+    events.publish(T, C, 4, transactional=False)
 
     assert [one.payload for one in bus.events()] == [2, 3, 4]
 
@@ -108,7 +108,7 @@ def test_a_publisher_that_is_not_strict_sends_it_and_warns(bus: MemoryBus, tmp_p
     events = Publisher("P_lax", transport=bus, provider=provider(lambda: sqlite3.connect(":memory:")), strict=False)
     opened, _ = BLOCKS[how]
     with caplog.at_level(logging.WARNING, "halfmoon.events"), opened(tmp_path):
-        events.publish(T, C, 1)
+        events.publish(T, C, 1, transactional=False)
 
     assert [one.payload for one in bus.events()] == [1]
     assert "sent at once" in caplog.text
@@ -119,7 +119,7 @@ def test_with_a_transaction_of_its_own_a_publisher_takes_no_notice_of_other_bloc
     events: Publisher, bus: MemoryBus, tmp_path: Path, how: str
 ):
     with BLOCKS[how][0](tmp_path), events.provider.made_by.begin():  # type: ignore[attr-defined]
-        assert events.publish(T, C, 1).delivery == "deferred"
+        assert events.publish(T, C, 1, transactional=False).delivery == "deferred"
 
     assert [one.payload for one in bus.events()] == [1]
 
@@ -131,10 +131,10 @@ def test_what_only_reads_hinders_no_event(events: Publisher, bus: MemoryBus, pos
         connection.execute(text("SELECT 1"))
         assert session.in_transaction()
         assert connection.in_transaction()
-        events.publish(T, C, 1)
+        events.publish(T, C, 1, transactional=False)
     with sessionmaker(replica).begin() as ended:
         ended.commit()
-        events.publish(T, C, 2)
+        events.publish(T, C, 2, transactional=False)
 
     assert [one.payload for one in bus.events()] == [1, 2]
     replica.dispose()

@@ -11,10 +11,11 @@ import psycopg
 import pytest
 
 from halfmoon.errors import UsageError
-from halfmoon.events import NoTransaction
+from halfmoon.events import NoTransaction, Publisher
 from halfmoon.events.checks import tokens
 from halfmoon.events.databases.database import Busy
 from halfmoon.events.dbapi import DbapiProvider, ProxyConnection, provider
+from halfmoon.events.testing import MemoryBus
 from halfmoon.events.transaction import Status, transaction_active
 from tests.events.hearing import Heard
 from tests.events.real_databases import plain
@@ -203,6 +204,23 @@ def test_with_autocommit_only_a_begin_makes_a_transaction(kind, request):
 
     assert kept.status is Status.COMMITTED
     assert shop.ids() == [1, 3]
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_with_autocommit_an_end_that_the_proxy_did_not_see_leaves_no_transaction_to_publish_in(kind, request):
+    """Else the token row would commit alone, and the event be delivered without a transaction."""
+    options: dict[str, Any] = {"isolation_level": None} if kind == "sqlite" else {"autocommit": True}
+    shop, bus = Shop(request.getfixturevalue(f"{kind}_url"), **options), MemoryBus()
+    with Publisher("P_shop", transport=bus, provider=shop.provider) as events:
+        connection = shop.provider.connect()
+        connection.execute("BEGIN")
+        assert events.publish("TP_ORDER", "EC_PAID", 1).delivery == "prepared"
+        connection.driver_connection.execute("ROLLBACK")  # below the proxy
+        for named in ({}, {"session": connection}):
+            with pytest.raises(NoTransaction):
+                events.publish("TP_ORDER", "EC_PAID", 2, **named)
+        connection.close()
+        assert bus.events() == []
 
 
 def test_a_block_of_psycopg_that_is_left_by_its_rollback_is_one(postgres_url):

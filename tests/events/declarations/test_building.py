@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from halfmoon.events import ConsumerContext, Consumers, Event, NameRefused, local_transaction
+from halfmoon.events import ConsumerContext, Consumers, Event, NameRefused, dbapi, local_transaction
 from halfmoon.events.declarations import DeclarationRefused, Declarations, PublisherDeclaration, declared, load
 from halfmoon.events.testing import MemoryBus
 from tests.events.declarations.shop import CLASSES, settings, shop
@@ -98,6 +100,19 @@ def test_declared_publishers_and_consumers_work_together(shop: Path):
         bus.deliver()
 
     assert seen.payloads == [{"order_id": 43}]
+
+
+@pytest.mark.parametrize(("options", "delivery"), [({}, "deferred"), ({"default": "transactional"}, "prepared")])
+def test_events_of_a_declared_publisher_are_plain_unless_the_call_says_otherwise(
+    shop: Path, tmp_path: Path, options: dict[str, Any], delivery: str
+):
+    database = dbapi.provider(lambda: sqlite3.connect(tmp_path / "shop.db"))
+    found = load(shop / "events.xml", classes=CLASSES, transport=MemoryBus(), provider=database, **options)
+    with found.publishers["orders"] as events:
+        events.create_tables()
+        with database.connect() as connection:
+            connection.execute("CREATE TABLE orders (id INTEGER)")
+            assert events.publish("TP_ORDER", "EC_PAID", {"order_id": 42}).delivery == delivery
 
 
 class Seen:

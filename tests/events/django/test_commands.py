@@ -64,7 +64,7 @@ def test_consumers_run_until_they_are_told_to_end(file_database: str, monkeypatc
     written = io.StringIO()
     consuming.seen.clear()
     with override_settings(HALFMOON={"GROUP": "P_shop", "TRANSPORT": bus, "CONSUMERS": ["tests.events.django.consuming"]}):
-        events.publish("TP_ORDER", "EC_PAID", {"number": "1"})
+        events.publish("TP_ORDER", "EC_PAID", {"number": "1"}, transactional=False)
         command = threading.Thread(target=lambda: call_command("halfmoon_consume", stdout=written))
         command.start()
         try:

@@ -88,7 +88,7 @@ def test_a_plain_event_in_a_block_of_another_database_is_refused_with_its_alias(
     with contextlib.suppress(RuntimeError), block(using="other"):
         for publisher in (events, apart):
             with pytest.raises(AmbiguousTransaction, match=r"atomic\(using='other'\).*at_once=True"):
-                publisher.publish("TP_ORDER", "EC_SEEN", {"number": "1"})
+                publisher.publish("TP_ORDER", "EC_SEEN", {"number": "1"}, transactional=False)
             publisher.publish("TP_ORDER", "EC_SEEN", {"number": "at once"}, at_once=True)
         with pytest.raises(NoTransaction, match=r"using='other'.*using='default'"):
             publish("2")
@@ -230,6 +230,18 @@ class AUsersTestCase(TestCase):
 
         assert sorted(numbers(self.bus.committed)) == ["1", "2", "4"]
         assert numbers(self.bus.rolled_back) == ["3"]
+
+    def test_outside_of_the_programs_own_blocks_there_is_no_transaction_as_in_production(self) -> None:
+        with pytest.raises(NoTransaction, match=r"transaction\.atomic\(using='default'\).*transactional=False"):
+            publish("1")
+        publish("2", transactional=False)
+        with transaction.atomic():
+            publish("3")
+        with pytest.raises(NoTransaction):
+            publish("4")
+
+        assert numbers(self.bus.committed) == ["2"]
+        assert numbers(self.bus.pending) == ["3"]
 
     def test_hooks_before_the_commit_are_called_at_the_end_of_our_block(self) -> None:
         with atomic():

@@ -27,5 +27,5 @@ def place(request: HttpRequest, number: str) -> HttpResponse:
 async def place_async(request: HttpRequest, number: str) -> HttpResponse:
     """Place an order from an event loop."""
     await sync_to_async(_place)(number)
-    await events.publish_async("TP_ORDER", "EC_SEEN", {"number": number})
+    await events.publish_async("TP_ORDER", "EC_SEEN", {"number": number}, transactional=False)
     return HttpResponse("placed")

@@ -257,10 +257,10 @@ def counter(shop: Shop, name: str) -> int:
 
 def test_8_3_row_14_no_transaction_is_active(shop: Shop):
     event = shop.event()
-    with pytest.raises(NoTransaction, match="at_once=True"):
+    with pytest.raises(NoTransaction, match="transactional=False"):
         shop.events.publish(event)
     assert shop.admin.pending_transactions(group=shop.producers) == []
 
-    assert shop.events.publish(event, at_once=True).delivery == "sent"
+    assert shop.events.publish(event, transactional=False).delivery == "sent"
     assert shop.admin.pending_transactions(group=shop.producers) == []
     shop.received(event)

@@ -7,7 +7,7 @@ import pytest
 from halfmoon.errors import SettingError, UsageError
 from halfmoon.events import Publisher, RelaySettings
 from halfmoon.events.local_block import LOCAL
-from halfmoon.events.publishing.arguments import relay_settings_of
+from halfmoon.events.publishing.arguments import is_transactional, relay_settings_of
 from tests.events.fakes import FakeTransport
 
 
@@ -47,6 +47,16 @@ def test_arguments_that_do_not_go_together_are_refused_at_once(arguments: dict[s
 def test_a_setting_that_is_unknown_is_refused_with_the_one_that_was_meant(wrong: str, right: str) -> None:
     with pytest.raises(SettingError, match=f"'{wrong}'; did you mean '{right}'"):
         Publisher("P_shop", "127.0.0.1:9876", **{wrong: 5})
+
+
+@pytest.mark.parametrize(
+    ("default", "with_database", "without"), [(None, True, False), ("plain", False, False), ("transactional", True, True)]
+)
+def test_events_are_transactional_by_default_where_there_is_a_database(
+    default: str | None, with_database: bool, without: bool
+) -> None:
+    assert is_transactional(default, has_database=True) is with_database
+    assert is_transactional(default, has_database=False) is without
 
 
 def test_a_publisher_without_sessions_has_the_provider_of_blocks() -> None:

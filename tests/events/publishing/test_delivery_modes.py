@@ -162,7 +162,7 @@ def test_the_row_is_written_before_the_first_phase_and_commits_with_the_data(
         return int(connection.execute("SELECT count(*) FROM halfmoon_event WHERE state < 2").fetchone()[0])
 
     with database.begin() as connection:
-        shop.publish(T, C, 0)  # plain events write none
+        shop.publish(T, C, 0, transactional=False)  # plain events write none
         seen: list[int] = []
         transport.before = lambda call: seen.append(count())
         event_id = shop.publish(T, C, 1, transactional=True).event_id
@@ -215,6 +215,6 @@ def test_a_publisher_follows_the_transactions_of_its_own_database_only(
     with database.begin():
         with local_transaction():
             assert events.publish(T, C, 1).delivery is DeliveryMode.DEFERRED
-            assert shop.publish(T, C, 2).delivery is DeliveryMode.DEFERRED
+            assert shop.publish(T, C, 2, transactional=False).delivery is DeliveryMode.DEFERRED
         assert [message.body for message in transport.messages] == [b"1"]
     assert [message.body for message in transport.messages] == [b"1", b"2"]

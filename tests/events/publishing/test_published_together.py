@@ -102,12 +102,12 @@ def test_a_rollback_takes_all_back_and_plain_events_of_the_call_are_sent_after_t
 ) -> None:
     with pytest.raises(ZeroDivisionError), database.begin():
         shop.publish_many([Paid(1), Paid(2)], transactional=True)
-        shop.publish_many([Paid(3)])
+        shop.publish_many([Paid(3)], transactional=False)
         1 / 0  # noqa: B018
     assert [commit for _, commit in transport.decisions] == [False, False]
     assert transport.kinds == ["prepare", "prepare"]
     with database.begin():
-        assert [one.delivery for one in shop.publish_many([Paid(1), Paid(2)])] == ["deferred"] * 2
+        assert [one.delivery for one in shop.publish_many([Paid(1), Paid(2)], transactional=False)] == ["deferred"] * 2
         assert len(transport.calls) == 2
     assert transport.kinds[2:] == ["send", "send"]
 
@@ -125,10 +125,10 @@ def test_the_outbox_gets_one_statement_in_the_order_of_the_events(transport: Fak
 def test_outside_of_a_transaction_plain_events_are_sent_together_and_others_refused(
     shop: Publisher, transport: FakeTransport
 ) -> None:
-    with pytest.raises(NoTransaction):
-        shop.publish_many([Paid(1)], transactional=True)
+    with pytest.raises(NoTransaction, match="transactional=False"):
+        shop.publish_many([Paid(1)])
     assert transport.calls == []
-    assert [one.delivery for one in shop.publish_many([Paid(1), Paid(2)])] == ["sent"] * 2
+    assert [one.delivery for one in shop.publish_many([Paid(1), Paid(2)], transactional=False)] == ["sent"] * 2
     transport.script.extend([lost(), None, lost()])
     made = [shop.event(T, C, number) for number in range(2)]
     with pytest.raises(PublishFailed, match="the other events were sent") as failed:
@@ -181,12 +181,14 @@ def test_one_who_is_cancelled_leaves_nothing_that_nobody_decides(
     assert rows(database) == []  # a check finds no row, whatever the broker has stored
 
 
-@pytest.mark.parametrize("publish", [Publisher.publish_many, lambda shop, events: asyncio.run(shop.publish_many_async(events))])
+@pytest.mark.parametrize(
+    "publish", [Publisher.publish_many, lambda shop, events, **plain: asyncio.run(shop.publish_many_async(events, **plain))]
+)
 def test_a_bus_in_memory_takes_them_too(database: Blocks, publish: Callable[..., list[Published]]) -> None:
     bus = MemoryBus()
     with Publisher("P_shop", transport=bus, provider=database, tries_max=0) as shop:
         shop.create_tables()
-        publish(shop, [Paid(1), Paid(2)])
+        publish(shop, [Paid(1), Paid(2)], transactional=False)
         bus.fail_next("prepare")
         with pytest.raises(PublishFailed), database.begin():
             shop.publish_many([Paid(5), Paid(6)], transactional=True)

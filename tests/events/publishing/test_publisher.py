@@ -191,7 +191,7 @@ def test_a_block_that_begins_with_making_the_tables_is_warned_only(
     with Publisher("P_shop", transport=transport, provider=Blocks(tmp_path / "shop.db")) as publisher:
         assert "halfmoon_event is not where the database looks" in caplog.text
         publisher.create_tables()
-        publisher.publish(T, C, 1)
+        publisher.publish(T, C, 1, transactional=False)
 
 
 def test_a_start_by_the_first_publish_asks_the_database_nothing(transport: FakeTransport, tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_a_start_by_the_first_publish_asks_the_database_nothing(transport: FakeT
             raise AssertionError("a query inside the user's transaction")
 
     publisher = Publisher("P_shop", transport=transport, provider=Deaf(tmp_path / "shop.db"))
-    publisher.publish(T, C, 1)
+    publisher.publish(T, C, 1, transactional=False)
     publisher.close()
 
 

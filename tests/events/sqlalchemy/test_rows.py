@@ -10,9 +10,10 @@ import gc
 import pytest
 from sqlalchemy import create_engine, event, text
 from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
+from sqlalchemy.orm import sessionmaker
 from sqlalchemy.pool import NullPool
 
-from halfmoon.events import Publisher
+from halfmoon.events import NoTransaction, Publisher
 from halfmoon.events.checks import tokens
 from halfmoon.events.databases.database import Busy
 from halfmoon.events.sqlalchemy import provider
@@ -99,6 +100,28 @@ def test_a_child_of_a_fork_publishes_on_an_event_loop_of_its_own(postgres_url):
     assert len(bus.events()) == 1
     assert in_child(child)
     events.close()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"isolation_level": "AUTOCOMMIT"}, {"connect_args": {"autocommit": True}}],
+    ids=["of SQLAlchemy", "of the driver"],
+)
+@pytest.mark.parametrize("database", ["postgres", "mariadb"])
+def test_a_session_whose_statements_commit_by_themselves_is_in_no_transaction(database, options, request):
+    """Else the token row would commit before the others, and the event be delivered whatever becomes of them."""
+    engine, bus = create_engine(request.getfixturevalue(f"{database}_url"), **options), MemoryBus()
+    Session = sessionmaker(engine)
+    with Publisher("P_shop", transport=bus, session=Session) as events:
+        events.create_tables()
+        with Session.begin() as session:
+            session.execute(text("SELECT 1"))
+            with pytest.raises(NoTransaction, match=r"publish\(…, transactional=False\)"):
+                events.publish("TP_ORDER", "EC_PAID", 1)
+            assert not bus.pending
+            assert events.publish("TP_ORDER", "EC_PAID", 2, transactional=False).delivery == "deferred"
+    assert [event.payload for event in bus.events()] == [2]
+    engine.dispose()
 
 
 @pytest.mark.parametrize("listens_to", ["connect", "checkout"])

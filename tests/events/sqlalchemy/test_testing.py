@@ -39,7 +39,7 @@ class Shop:
     def sell(self, session: Session, number: int) -> None:
         session.execute(text(f"insert into orders values ({number})"))
         self.events.publish(T, C, number, transactional=True, session=session)
-        self.events.publish(T, C, -number, session=session)
+        self.events.publish(T, C, -number, transactional=False, session=session)
 
     def seen(self) -> list[Any]:
         return sorted(event.payload for event in self.bus.events())

@@ -27,6 +27,8 @@ from click.shell_completion import CompletionItem
 
 _WORD = "_word"
 """Suffix of a parameter that is an argument standing for an option."""
+_METAVARS = {int: "N", float: "X", str: "TEXT", Path: "FILE"}
+"""Value of an option in its help, by type, where the option does not name it."""
 _JSON_LINES = "halfmoon.json_lines"
 """Key of a context's ``meta``: the command writes its rows as lines of JSON."""
 _MEANT_AS_WORDS = (("--topic", "TOPIC"), ("--group", "GROUP"))
@@ -64,7 +66,17 @@ class Choice(click.Choice[str]):
 
 
 class DeclaredCommand(click.Command):
-    """Command whose topic and group may be options or words."""
+    """Command whose topic and group may be options or words. ``aliases`` are other names for it in its group."""
+
+    aliases: tuple[str, ...] = ()
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the help, with the command's other names before it."""
+        if self.aliases:
+            formatter.write_paragraph()
+            with formatter.indentation():
+                formatter.write_text(f"{self.name}, also called {', '.join(self.aliases)}.")
+        super().format_help_text(ctx, formatter)
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return the parameters without the words that were given as options; for completion with the options of all commands."""
@@ -85,8 +97,10 @@ class App(click.Group):
     def __init__(self, help: str | None = None, **settings: Any) -> None:
         super().__init__(help=help, **settings)
 
-    def command(self, name: str | None = None, *, finds: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:  # type: ignore[override]
-        """Declare a function as a command.
+    def command(  # type: ignore[override]
+        self, name: str | None = None, *, finds: bool = False, aliases: tuple[str, ...] = ()
+    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Declare a function as a command. ``aliases`` are other names for it.
 
         An option ``--topic TOPIC`` or ``--group GROUP`` is also taken as a word at the place of its parameter: ``topic show
         orders`` and ``topic show --topic orders`` are the same. Behind any number of words there is no place for another.
@@ -96,7 +110,9 @@ class App(click.Group):
         """
 
         def declare(function: Callable[..., Any]) -> Callable[..., Any]:
-            self.add_command(command_of(function, name or function.__name__, finds=finds))
+            command = command_of(function, name or function.__name__, finds=finds)
+            command.aliases = aliases
+            self.add_command(command)
             return function
 
         return declare
@@ -111,7 +127,18 @@ class App(click.Group):
         """Write each command with the whole first paragraph of its help."""
         known = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
         with formatter.section("Commands"):
-            formatter.write_dl([(name, _first_paragraph(each.help)) for name, each in known if each and not each.hidden])
+            formatter.write_dl(
+                [
+                    (", ".join((name, *getattr(each, "aliases", ()))), _first_paragraph(each.help))
+                    for name, each in known
+                    if each and not each.hidden
+                ]
+            )
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command by its name or an alias."""
+        by_alias = (each for each in self.commands.values() if cmd_name in getattr(each, "aliases", ()))
+        return super().get_command(ctx, cmd_name) or next(by_alias, None)
 
     def names(self, kind: str, context: click.Context, begun: str) -> list[str]:
         """Return names that may stand next: of what ``kind`` is (TOPIC, GROUP or CONTEXT). None are known here."""
@@ -201,6 +228,7 @@ def _option(declared: _Declared, *, has_word: bool) -> click.Option:
     if declared.kind is bool:
         settings["is_flag"] = True
     else:
+        settings.setdefault("metavar", _METAVARS.get(declared.kind))
         settings |= {"type": _type(declared.kind, settings), "shell_complete": _completion(settings)}
     if has_word:
         settings["help"] = f"The same as {settings['metavar']}."

@@ -7,7 +7,7 @@
 
     async with database.connection(pool) as connection, connection.transaction():
         await connection.execute("INSERT INTO orders VALUES (42)")
-        await events.publish_async("TP_ORDER", "EC_PAID", {"order_id": 42}, transactional=True)
+        await events.publish_async("TP_ORDER", "EC_PAID", {"order_id": 42})
 
 ``database.proxied(connection)`` wraps one that something else gave.
 """

@@ -7,7 +7,7 @@
 
     with database.connect() as connection:
         connection.execute("INSERT INTO orders VALUES (42)")
-        events.publish("TP_ORDER", "EC_PAID", {"order_id": 42}, transactional=True)
+        events.publish("TP_ORDER", "EC_PAID", {"order_id": 42})
 
 ``with database.connection(pool) as connection`` takes one of a psycopg_pool, ``database.proxied(connection)`` wraps one
 that is open already. `halfmoon.events.aio` serves asyncio connections.
@@ -73,12 +73,20 @@ class ProxyProvider(DatabaseProvider):
     def _begun(self, handle: Noticed) -> LocalTransaction:
         return handle.begun()
 
+    def _runs(self, local: LocalTransaction) -> bool:
+        """Return whether the driver has a transaction open, or opens one for the next statement; else its end was not seen."""
+        reference = local.facts.get("connection")
+        connection = reference() if reference is not None else None
+        if local.active and connection is not None and not connection.has_next_transaction:
+            connection.leave(Status.UNKNOWN)
+        return local.active
+
     def _of(self, handle: object) -> LocalTransaction:
         if not isinstance(handle, Noticed) or not handle.belongs_to(self):
             raise UsageError(
                 f"session= must be a connection from the provider's connection(), connect() or proxied(), not {handle!r:.80}"
             )
-        if handle.local is not None:
+        if handle.local is not None and self._runs(handle.local):
             return handle.local
         if not handle.unused or not handle.has_next_transaction:
             raise NoTransaction("the connection has no transaction: publish after its first statement and before its commit")

@@ -15,6 +15,9 @@ from halfmoon.events.declarations.files import read
 from halfmoon.events.errors import DeclarationRefused
 from halfmoon.events.publishing.publisher import Publisher
 
+_DEFAULTS = {"default": "plain"}
+"""Settings of declared publishers where neither the files nor the call say otherwise: MsgBroker's events are plain by default."""
+
 CHECK = "check"
 """The method of a ``tx-callback`` that is no function."""
 
@@ -67,7 +70,7 @@ def declared(declarations: Declarations, *, classes: Mapping[str, object], dedup
 def _publisher(declaration: PublisherDeclaration, table: ClassTable, settings: Mapping[str, Any]) -> Publisher:
     check = table.function(declaration.tx_callback, declaration.place, method=CHECK) if declaration.tx_callback else None
     try:
-        publisher = Publisher(declaration.group, topics=declaration.topics, **{**declaration.settings, **settings})
+        publisher = Publisher(declaration.group, topics=declaration.topics, **{**_DEFAULTS, **declaration.settings, **settings})
     except (UsageError, TypeError) as exc:
         raise DeclarationRefused(declaration.place, f"publisher {declaration.id}: {exc}", "mend the setting") from exc
     if check is not None:

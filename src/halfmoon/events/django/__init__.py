@@ -9,7 +9,7 @@
 
     with transaction.atomic():
         order.save()
-        events.publish("TP_ORDER", "EC_PAID", {"order_id": order.pk}, transactional=True)
+        events.publish("TP_ORDER", "EC_PAID", {"order_id": order.pk})
 
 `events` is the publisher of the project; it is made, and connects, when a web process starts or when it is first used. `atomic` and
 `provider` serve who makes publishers by hand.

@@ -56,6 +56,7 @@ class ProjectConfiguration:
     group: str = ""
     nameserver: str = ""
     mode: str = "two-phase"
+    default: str | None = None
     relay: bool | Mapping[str, Any] = True
     database: str = "default"
     topics: Collection[str] | None = None
@@ -75,7 +76,7 @@ class ProjectConfiguration:
 
     def publisher(self, **changes: Any) -> Publisher:
         """Return a new publisher; ``changes`` go before what the settings say. Raises UsageError, ImportError."""
-        same = ("topics", "mode", "tries_max", "timeout_ms", "check_after_s", "strict", "notify", "raise_on_failure")
+        same = ("topics", "mode", "default", "tries_max", "timeout_ms", "check_after_s", "strict", "notify", "raise_on_failure")
         given: dict[str, Any] = {name: getattr(self, name) for name in same}
         given["relay"] = self.relay_settings() if self.relay else False
         given["lazy"] = not self.start
@@ -234,6 +235,7 @@ _KINDS = {
     "nameserver": _is(
         lambda value: isinstance(value, str) and split_addresses(value), "is no address", "write host:port, several joined by ';'"
     ),
+    "default": _is(lambda value: value in (None, "plain", "transactional"), "is not known", "use 'plain' or 'transactional'"),
     "mode": _is(lambda value: value in MODES, "is not known", f"use {' or '.join(map(repr, MODES))}"),
     "database": _database,
     "topics": _topics,

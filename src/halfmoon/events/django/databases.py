@@ -14,7 +14,7 @@ from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.db import DEFAULT_DB_ALIAS, close_old_connections, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.transaction import atomic
+from django.db.transaction import Atomic, atomic
 from django.utils.connection import ConnectionDoesNotExist
 
 from halfmoon.errors import UsageError
@@ -90,6 +90,8 @@ class DjangoProvider(DatabaseProvider):
         connection = connections[self.using]
         if connection.connection is None and not connection.settings_dict["AUTOCOMMIT"]:
             connection.ensure_connection()  # its first statement would begin a transaction, and so does what is published before it
+        if connection.in_atomic_block and all(map(_is_of_testcase, connection.atomic_blocks)):
+            return None  # in production there is none, either
         if not in_transaction(connection):
             tracked(connection).is_over()
             return self._of_another_thread(connection)
@@ -123,7 +125,7 @@ class DjangoProvider(DatabaseProvider):
     def standing_in(self, transaction: LocalTransaction) -> DjangoRows | None:
         """Return `Rows` in the transaction that Django's TestCase has put around a test; None elsewhere."""
         blocks = connections[self.using].atomic_blocks
-        return DjangoRows(connections[self.using]) if any(getattr(block, "_from_testcase", False) for block in blocks) else None
+        return DjangoRows(connections[self.using]) if any(map(_is_of_testcase, blocks)) else None
 
     async def _called(self, transaction: LocalTransaction, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a function in the thread in which Django runs what is not asynchronous."""
@@ -225,12 +227,17 @@ def _provider(using: str) -> DjangoProvider:
     return made
 
 
+def _is_of_testcase(block: Atomic) -> bool:
+    """Return whether Django's TestCase put a block around a test. Follows Django's check of ``durable`` blocks."""
+    return bool(getattr(block, "_from_testcase", False))
+
+
 def _open_blocks() -> Iterator[OpenBlock]:
     """Yield the blocks of `atomic` that are open in this thread, without those of Django's own TestCase."""
     if not settings.configured:
         return
     for connection in connections.all(initialized_only=True):
-        if any(not getattr(block, "_from_testcase", False) for block in connection.atomic_blocks):
+        if not all(map(_is_of_testcase, connection.atomic_blocks)):
             yield OpenBlock(connection.alias, f"transaction.atomic(using={connection.alias!r})")
 
 

@@ -108,7 +108,7 @@ def event_without_payload(stored: StoredMessage) -> Event:
         code=properties.get(CODE) or stored.tag or "",
         headers={name: value for name, value in properties.items() if name not in RESERVED and not name.startswith(PREFIX)},
         key=others[0] if others else "",
-        transactional=properties.get("TRAN_MSG") == "true",
+        transactional=properties.get("TRAN_MSG") == "true" or None,
         content_type=properties.get(CONTENT_TYPE, ""),
         group=properties.get(GROUP) or properties.get("PGROUP", ""),
         published_ms=int(published) if published.isascii() and published.isdigit() and len(published) < 16 else stored.born_ms,

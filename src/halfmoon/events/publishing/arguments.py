@@ -67,15 +67,20 @@ def relay_settings_of(given: bool | RelaySettings) -> RelaySettings | None:
     return given if isinstance(given, RelaySettings) else RelaySettings() if given else None
 
 
-def is_outbox(mode: str, default: str, *, has_database: bool) -> bool:
+def is_outbox(mode: str, *, has_database: bool) -> bool:
     """Return whether a mode is the outbox. Raises UsageError for another word, and for rows without a database."""
     if mode not in ("two-phase", "outbox"):
         raise UsageError(f"mode={mode!r:.40}: use 'two-phase' or 'outbox'")
-    if default not in ("plain", "transactional"):
-        raise UsageError(f"default={default!r:.40}: use 'plain' or 'transactional'")
     if mode == "outbox" and not has_database:
         raise UsageError("mode='outbox' writes rows: give the publisher the database (session=… or provider=…)")
     return mode == "outbox"
+
+
+def is_transactional(default: str | None, *, has_database: bool) -> bool:
+    """Return whether events are transactional that do not say so. Raises UsageError for another word."""
+    if default not in (None, "plain", "transactional"):
+        raise UsageError(f"default={default!r:.40}: use 'plain' or 'transactional'")
+    return has_database if default is None else default == "transactional"
 
 
 def declared_topics(topics: Collection[str] | None) -> frozenset[str] | None:

@@ -134,7 +134,7 @@ class DeliveryModes:
         if event.transactional and event.deliver_at_ms:
             raise UsageError(
                 f"{event} is transactional and delayed: a half message cannot wait, brokers drop its delay; use "
-                "Publisher(mode='outbox'), whose events can, or publish it as a plain event"
+                "Publisher(mode='outbox'), whose events can, or publish it plain, with transactional=False"
             )
         return DeliveryMode.PREPARED if event.transactional else DeliveryMode.DEFERRED
 
@@ -179,9 +179,10 @@ class DeliveryModes:
             )
         if self.rules.strict:
             known = f" ({block} is open, and is none of this publisher's)" if block else ""
+            without = "at_once=True" if block or self.rules.outbox else "transactional=False"
             raise NoTransaction(
                 f"{event} needs a transaction, and none is certain here{known}; nothing was sent. {self.provider.ways}. "
-                f"To send it without a transaction: publish(…, at_once=True)"
+                f"To send it without a transaction: publish(…, {without})"
             )
         if not self._warned:
             self._warned = True

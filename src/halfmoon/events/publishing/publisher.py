@@ -32,6 +32,7 @@ from halfmoon.events.publishing.arguments import (
     checked_after_s,
     declared_topics,
     is_outbox,
+    is_transactional,
     provider_of,
     relay_settings_of,
     transport_of,
@@ -67,13 +68,12 @@ class Publisher:
 
         with Session.begin() as session:
             session.add(order)
-            events.publish("TP_ORDER", "EC_PAID", {"order_id": 42}, transactional=True)
+            events.publish("TP_ORDER", "EC_PAID", {"order_id": 42})
 
     ``session``: a SQLAlchemy sessionmaker, async_sessionmaker, Session class, scoped_session or Engine whose transactions count.
     ``bind``: the engine of the tables of events, for sessions that choose one for each statement. ``schema``: theirs; None: the
     one in which the database finds them (``search_path``), or to which a ``schema_translate_map`` leads. ``provider``: another
-    `Provider`
-    (`halfmoon.events.django.provider()`, `halfmoon.events.dbapi.…`); neither: only transactions of
+    `Provider` (`halfmoon.events.django.provider()`, `halfmoon.events.dbapi.…`); neither: only transactions of
     `halfmoon.events.local_transaction` count. All publishers of a group use one database, for any of them is asked about the
     events of all. An event belongs to the session that is named (``publish(…, session=…)``, `bound_to`), or to the one of this
     database that is open in this context, also before its first statement. ``topics``: the topics it may publish to; None: any.
@@ -81,12 +81,12 @@ class Publisher:
     relay, which runs in this process unless ``relay=False``, set as ``relay=RelaySettings(…)`` says
     (`halfmoon.events.outbox.relay`). ``notify``: whether, without a relay here, PostgreSQL tells those of other processes of a
     commit; False for transactions that SQL text prepares (``PREPARE TRANSACTION``). ``default``: what events are that do not say
-    whether they are transactional, ``"plain"`` or ``"transactional"``. ``tries_max``: further attempts
-    of a publish, all within ``timeout_ms``. ``check_after_s``: the age before which brokers do not ask; give it the longest time
-    that a transaction takes. ``strict=False``: a transactional event, or one for the outbox, whose transaction is not known is
-    sent at once, with one warning, instead of being refused. ``raise_on_failure``: whether `publish` raises when an event could
-    not be sent. ``transport``: a `MemoryBus`, or another `Transport`, instead of a broker. ``lazy``: connect with the
-    first use only. Further settings are those of `TransactionSettings`, by keyword.
+    whether they are transactional, ``"plain"`` or ``"transactional"``; None: transactional with a database, plain without one.
+    ``tries_max``: further attempts of a publish, all within ``timeout_ms``. ``check_after_s``: the age before which brokers do
+    not ask; give it the longest time that a transaction takes. ``strict=False``: a transactional event, or one for the outbox,
+    whose transaction is not known is sent at once, with one warning, instead of being refused. ``raise_on_failure``: whether
+    `publish` raises when an event could not be sent. ``transport``: a `MemoryBus`, or another `Transport`, instead of a broker.
+    ``lazy``: connect with the first use only. Further settings are those of `TransactionSettings`, by keyword.
 
     Connects in the background as soon as it is made, so that brokers can ask it before it publishes; without a broker it warns
     once and goes on trying. The first publish, or `start`, starts the relay and the removal of old rows: until then it asks the
@@ -110,7 +110,7 @@ class Publisher:
         provider: Provider | None = None,
         topics: Collection[str] | None = None,
         mode: str = "two-phase",
-        default: str = "plain",
+        default: str | None = None,
         relay: bool | RelaySettings = True,
         notify: bool = True,
         tries_max: int = 2,
@@ -125,20 +125,18 @@ class Publisher:
     ) -> None:
         self.group, self.codecs, self.topics = check_name("group", group), codecs or Codecs(), declared_topics(topics)
         self.provider = provider_of(session, provider, bind, schema)
-        self._outbox = is_outbox(mode, default, has_database=self.provider is not LOCAL)
-        self._transactional, self._check_after_s = default == "transactional", checked_after_s(check_after_s)
+        has_database = self.provider is not LOCAL
+        self._outbox = is_outbox(mode, has_database=has_database)
+        self._transactional = is_transactional(default, has_database=has_database)
+        self._check_after_s = checked_after_s(check_after_s)
         self.transport = transport_of(transport, group, nameserver, settings, inspect.signature(Publisher).parameters)
         rules = DeliveryRules(group, self._outbox, strict, RetryPolicy(tries_max, timeout_ms), notify and relay is False)
-        self._decider = None if self.provider is LOCAL else Decider(self.provider, self.transport)
+        self._decider = Decider(self.provider, self.transport) if has_database else None
         modes = DeliveryModes(rules, self.transport, self.provider, self._decider, wake_relay=self._wake_relay)
-        self._checks = Checks(self.codecs, None if self.provider is LOCAL else self.provider)
+        self._checks = Checks(self.codecs, self.provider if has_database else None)
+        largest = check_whole("body_bytes_max", settings.get("body_bytes_max", BODY_BYTES_MAX), 1, BODY_BYTES_MAX)
         self._facade = Facade(
-            modes,
-            self._checks,
-            self.codecs,
-            topics=self.topics,
-            raise_on_failure=raise_on_failure,
-            body_bytes_max=check_whole("body_bytes_max", settings.get("body_bytes_max", BODY_BYTES_MAX), 1, BODY_BYTES_MAX),
+            modes, self._checks, self.codecs, topics=self.topics, raise_on_failure=raise_on_failure, body_bytes_max=largest
         )
         self._relay_settings = relay_settings_of(relay) if self._outbox else None
         self._lock, self._started, self._closed = threading.Lock(), False, False
@@ -218,14 +216,16 @@ class Publisher:
     ) -> Published:
         """Publish an event: an object of a typed event, one that was built, or topic, code and payload. Its payload is fixed now.
 
-        A transactional event is a request to a broker inside the open transaction: publish last, when the data is written.
-        ``session`` says which transaction is meant; one that has not begun begins. Without it the event belongs to the one
-        session of the publisher's database that is open in this context; where that is not certain, a transactional event, or one
-        for the outbox, is refused. ``at_once``: it belongs to no transaction, and is sent now. ``check_after_s``, as the
-        publisher's, holds for this event. ``delay`` (seconds or a timedelta, from now on) or ``deliver_at`` (an aware datetime, or
-        ms since the epoch): consumers see it then, not before. A half message cannot wait, so a transactional event is refused
-        with them unless it goes through the outbox. The other options go before what a built event says. Publishing the same event
-        again after a failure says to the broker that it is a repeat; after a success, in the same transaction, it is refused.
+        ``transactional``: True: seen by consumers if and only if the transaction commits; False: plain, sent after the commit, or
+        at once outside of a transaction, and lost if the process dies before; None: the publisher's ``default``. A transactional
+        event is a request to a broker inside the open transaction: publish last, when the data is written. ``session`` says which
+        transaction is meant; one that has not begun begins. Without it the event belongs to the one session of the publisher's
+        database that is open in this context; where that is not certain, a transactional event, or one for the outbox, is
+        refused. ``at_once``: it belongs to no transaction, and is sent now. ``check_after_s``, as the publisher's, holds for this
+        event. ``delay`` (seconds or a timedelta, from now on) or ``deliver_at`` (an aware datetime, or ms since the epoch):
+        consumers see it then, not before. A half message cannot wait, so a transactional event is refused with them unless it
+        goes through the outbox. The other options go before what a built event says. Publishing the same event again after a
+        failure says to the broker that it is a repeat; after a success, in the same transaction, it is refused.
 
         Raises:
             UsageError: NameRefused, PayloadRefused, NoChecker, NoTransaction, TransactionEnded, AmbiguousTransaction,
@@ -333,7 +333,8 @@ class Publisher:
         for name, value in changes.items():
             if value is not None:
                 setattr(event, name, value)
-        event.transactional = event.transactional and not at_once
+        wanted = self._transactional if event.transactional is None else event.transactional
+        event.transactional = wanted and not at_once
         event.local = False
         return event
 

@@ -24,6 +24,8 @@ from halfmoon.events.databases.database import Busy, Rows, Values, bounding
 from halfmoon.events.databases.listening import CannotListen, ListeningConnection
 from halfmoon.events.databases.own_loop import LOOP
 from halfmoon.events.databases.provider import mapped
+from halfmoon.events.dbapi.driver import autocommits, driver_of, in_transaction
+from halfmoon.events.errors import NoTransaction
 from halfmoon.events.forks import hear_of_forks
 from halfmoon.events.sqlalchemy.listening import listening
 from halfmoon.events.tables import in_schema
@@ -32,6 +34,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _OURS, _WAIT, _LEVEL = "halfmoon_own", "halfmoon_wait", "halfmoon_level"
+
+_OR_PLAIN = ", or publish(…, transactional=False)"
 
 _BLOCKING = "this transaction is one of an event loop: use `await publish_async(…)` in it"
 
@@ -86,12 +90,26 @@ def refuse_autocommit(connection: Connection) -> None:
     """Raise UsageError for a connection that commits each statement by itself: its rows and events would not end together."""
     level = connection.get_execution_options().get("isolation_level")
     if (level or getattr(connection.dialect, "_on_connect_isolation_level", None)) == "AUTOCOMMIT":
-        raise UsageError("there is no transaction: the engine has isolation_level='AUTOCOMMIT'; use an engine without it")
-    if connection.dialect.name == "sqlite" and sqlite.commits_by_itself(connection.connection.driver_connection):
-        raise UsageError(
-            "there is no transaction: the driver's connection has isolation_level=None (or autocommit=True), and nothing sends a "
-            "BEGIN; leave that out, or send it when SQLAlchemy's event 'begin' says so"
+        raise NoTransaction(
+            f"there is no transaction: the engine has isolation_level='AUTOCOMMIT'; use an engine without it{_OR_PLAIN}"
         )
+    if connection.dialect.name == "sqlite" and sqlite.commits_by_itself(connection.connection.driver_connection):
+        raise NoTransaction(
+            "there is no transaction: the driver's connection has isolation_level=None (or autocommit=True), and nothing sends a "
+            f"BEGIN; leave that out, or send it when SQLAlchemy's event 'begin' says so{_OR_PLAIN}"
+        )
+    if _commits_by_itself(connection):
+        raise NoTransaction(
+            f"there is no transaction: the driver's connection has autocommit on; open it without autocommit{_OR_PLAIN}"
+        )
+
+
+def _commits_by_itself(connection: Connection) -> bool:
+    """Return whether the driver says that each statement commits by itself. asyncpg and SQLite's drivers always say so outside."""
+    driver, dialect = connection.connection.driver_connection, dialect_of(connection.engine)
+    if dialect == "sqlite" or driver_of(driver) == "asyncpg":
+        return False
+    return autocommits(driver, dialect) and not in_transaction(driver)
 
 
 @lru_cache(maxsize=256)

@@ -65,6 +65,9 @@ from halfmoon.wire.bodies.groups import (
     TopicFiguresTable,
     TopicOffset,
     TopicStatsTable,
+    TrimmedQueue,
+    TrimmedQueues,
+    TrimTable,
 )
 from halfmoon.wire.bodies.topics import (
     BrokerData,
@@ -166,6 +169,9 @@ __all__ = [
     "TopicStatsTable",
     "Transaction",
     "TransactionStats",
+    "TrimTable",
+    "TrimmedQueue",
+    "TrimmedQueues",
     "UptimeTable",
     "config_text",
     "decode_register_body",

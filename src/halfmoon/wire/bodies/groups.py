@@ -188,6 +188,26 @@ class TopicFiguresTable(Body):
     answered: I32 = 0
 
 
+class TrimmedQueue(Body):
+    """Lowest offset of a queue before and after a trim, part of the reply of 31051."""
+
+    queue_id: I32 = 0
+    min_offset: I64 = 0
+    then: I64 = 0
+
+
+class TrimmedQueues(Body):
+    """Queues of a topic that ever had a message, or the one that was asked for: reply of 31051."""
+
+    queues: list[TrimmedQueue] = []
+
+
+class TrimTable(Body):
+    """Offsets below which nothing is delivered, by topic and queue: ``topicTrims.json``."""
+
+    trims: dict[str, dict[int, I64]] = {}
+
+
 class QueueTimeSpan(Body):
     """Store times of one queue: oldest, newest, next to be consumed; and the group's delay, ms."""
 

@@ -99,3 +99,17 @@ class GetTopicFigures(Header):
 
     A reply may be about the first topics only: ask again for the others.
     """
+
+
+@request(31051, "TRIM_TOPIC", since="Halfmoon", needs=ADMIN)
+class TrimTopic(Header):
+    """Raise the lowest offset of a topic's queues: to ``offset``, or to the first message stored at ``before_ms`` or later.
+
+    Reply body `TrimmedQueues`. With ``dry_run`` nothing changes. Log files keep the messages until they expire.
+    """
+
+    topic: str
+    queue_id: I32 | None = None  # only this queue
+    offset: I64 | None = None
+    before_ms: I64 | None = None
+    dry_run: bool | None = None

@@ -49,7 +49,7 @@ def test_a_filter_leaves_only_messages_with_its_tags(run, topic):
 @pytest.mark.parametrize("way", [[], ["--group", "C_sql", "--idle", "6s"]])
 def test_an_sql_expression_leaves_only_messages_whose_properties_match(run, topic, way):
     for amount in range(6):
-        arguments = ["--prop", f"amount={amount}", f"{amount}"]
+        arguments = ["--property", f"amount={amount}", f"{amount}"]
         assert run("produce", "--topic", topic, *arguments).code == 0
 
     ran = run("consume", "--topic", topic, "--sql", "amount BETWEEN 2 AND 4", "--json", *way)
@@ -136,7 +136,7 @@ def test_a_message_that_could_not_be_shown_is_not_consumed(run, topic, monkeypat
         shown.append(value["body"])
 
     with monkeypatch.context() as broken:
-        broken.setattr("halfmoon.cli.consume.show_json", until_it_is_interrupted)
+        broken.setattr("halfmoon.cli.consume.command.show_json", until_it_is_interrupted)
         run("consume", "--topic", topic, "--group", "C_pipe", "--idle", "6s", "--json")
     rest = run("consume", "--topic", topic, "--group", "C_pipe", "--idle", "6s", "--count", "2", "--json").lines()
 
@@ -264,3 +264,77 @@ def test_a_topic_that_cannot_be_read_to_its_end_is_an_error_and_not_an_empty_one
 
     assert (ran.code, ran.out) == (1, "")
     assert re.search(rf"topic {topic} was not read to its end: broker-a/\d stopped at 0 of \d, one of 2 such queues", ran.err)
+
+
+def _bodies(ran) -> list[str]:
+    assert ran.code == 0, ran.err
+    return [each["body"] for each in ran.lines()]
+
+
+def test_the_last_messages_are_the_newest_of_all_queues_in_the_order_of_their_storage(run, topic):
+    for number in range(5):
+        _send(run, topic, f"{number}", tag="even" if number % 2 == 0 else "odd")
+        time.sleep(0.003)
+
+    assert _bodies(run("consume", topic, "--last", "3", "--json")) == ["2", "3", "4"]
+    assert _bodies(run("consume", topic, "--last", "3", "--filter", "odd", "--json")) == ["3"]
+    assert len(_bodies(run("consume", topic, "--last", "100", "--json"))) == 5
+
+
+def test_a_queue_is_read_between_two_offsets(run, topic):
+    run("produce", topic, "--order-key", "one queue", *"abcde")
+    (queue,) = {each["queue_id"] for each in run("consume", topic, "--json").lines()}
+
+    span = ("--queue", f"broker-a/{queue}", "--offset", "1", "--until", "4")
+    assert _bodies(run("consume", topic, *span, "--json")) == ["b", "c", "d"]
+    assert _bodies(run("consume", topic, "--queue", str(1 - queue), "--json")) == []
+    assert run("consume", topic, "--queue", "9").code == 2
+
+
+def test_reading_ends_before_a_time(run, topic):
+    _send(run, topic, "before", "before")
+    time.sleep(0.05)
+    between = time.time_ns() // 1_000_000
+    time.sleep(0.05)
+    _send(run, topic, "after", "after")
+
+    assert _bodies(run("consume", topic, "--until", str(between), "--json")) == ["before", "before"]
+    assert _bodies(run("consume", topic, "--until", "1d", "--json")) == []
+
+
+def test_following_ends_at_a_time_that_comes(run, topic):
+    _send(run, topic, "1")
+    begin = time.monotonic()
+
+    soon = str(time.time_ns() // 1_000_000 + 1500)
+    assert _bodies(run("consume", topic, "--follow", "--until", soon, "--json")) == ["1"]
+    assert 1 < time.monotonic() - begin < 20
+
+
+def test_a_format_writes_tokens_and_escapes(run, topic):
+    run("produce", topic, "--key", "o-1", "--key", "訂單", "--tag", "paid", "--property", "a=b", "--order-key", "x", "hé")
+    (sent,) = run("consume", topic, "--json").lines()
+
+    ran = run("consume", topic, "--format", "%k|%t|%g|%b|%B|%i|%r|%p|%o|%T|%%\\t\\x41\\\\\\n")
+
+    assert ran.out == (f"o-1 訂單|{topic}|paid|hé|3|{sent['msg_id']}|broker-a|{sent['queue_id']}|0|{sent['store_ms']}|%\tA\\\n")
+    assert "a=b" in run("consume", topic, "--format", "%h").out
+    assert run("consume", topic, "--bodies").out == "hé\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (("--format", "%z"), "%z is no token; these are: %b body"),
+        (("--format", "\\q"), "\\q is no escape"),
+        (("--format", "\\x4"), "is no escape"),
+        (("--format", "%b", "--json"), "give one of --format, --bodies and --json"),
+        (("--last", "1", "--offset", "2"), "give one of --since, --last and --offset"),
+        (("--last", "1", "--group", "G"), "leave --group out"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused_with_the_reason(run, topic, arguments, why):
+    ran = run("consume", topic, *arguments)
+
+    assert ran.code == 2
+    assert why in " ".join(ran.err.split())

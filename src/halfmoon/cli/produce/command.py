@@ -23,7 +23,7 @@ app = App()
 
 Bodies = Annotated[
     list[str] | None,
-    Argument(metavar="[BODY]...", help="Message bodies; without any, one message per line of standard input."),
+    Argument(metavar="[BODY]...", help="Message bodies; without any, or with -, one message per line of standard input."),
 ]
 File = Annotated[Path | None, Option("--file", exists=True, dir_okay=False, help="Read one message per line from this file.")]
 Whole = Annotated[bool, Option("--whole", help="Send the whole file (or standard input) as one message.")]
@@ -31,7 +31,11 @@ Keys = Annotated[list[str] | None, Option("--key", help="A key to find the messa
 OrderKey = Annotated[
     str | None, Option("--order-key", metavar="KEY", help="Messages with the same order key go to the same queue.")
 ]
-Properties = Annotated[list[str] | None, Option("--prop", metavar="NAME=VALUE", help="A property; may be repeated.")]
+KeyDelimiter = Annotated[
+    str | None,
+    Option("--key-delimiter", metavar="TEXT", help="Each line is a key, this text, and a body; \\t is a tab."),
+]
+Properties = Annotated[list[str] | None, Option("--property", "-p", metavar="NAME=VALUE", help="A property; may be repeated.")]
 Delay = Annotated[str | None, Option("--delay", metavar="DURATION", help="Deliver after this delay: 10s, 5m, 3d.")]
 DeliverAt = Annotated[str | None, Option("--deliver-at", metavar="TIME", help="Deliver at a time, ISO 8601 or ms.")]
 DelayLevel = Annotated[
@@ -48,8 +52,9 @@ def produce(
     whole: Whole = False,
     tag: Annotated[str | None, Option("--tag", help="Tag of the messages.")] = None,
     key: Keys = None,
+    key_delimiter: KeyDelimiter = None,
     order_key: OrderKey = None,
-    prop: Properties = None,
+    properties: Properties = None,
     delay: Delay = None,
     deliver_at: DeliverAt = None,
     delay_level: DelayLevel = 0,
@@ -63,14 +68,17 @@ def produce(
     Stops with exit code 1 at the first message that was not stored, or not flushed or replicated as configured.
 
     Example: halfmoon produce --topic orders --tag paid --key o-1 '{"order": 1}'
+
+    Example: tail -f orders.log | halfmoon produce orders - --key-delimiter :
     """
-    properties = pairs(prop or [], "--prop")
+    named = pairs(properties or [], "--property")
     delay_s = None if delay is None else duration_ms(delay, "--delay") / 1000
     at_ms = None if deliver_at is None else time_ms(deliver_at)
     sent = 0
     with halfmoon.Producer(group=group, nameserver=nameserver) as producer:
-        for body in _repeated(_bodies(bodies, file, whole=whole), count):
-            message = Message(topic, body, tag=tag, keys=key or (), properties=properties, delay_level=delay_level)
+        for line_key, body in _repeated(_keyed(_bodies(bodies, file, whole=whole), key_delimiter), count):
+            keys = [*(key or ()), *([line_key] if line_key else [])]
+            message = Message(topic, body, tag=tag, keys=keys, properties=named, delay_level=delay_level)
             message.delay, message.deliver_at = delay_s, at_ms
             result = producer.send(message, key=order_key)
             sent += 1
@@ -97,14 +105,29 @@ def _show(result: SendResult, *, as_json: bool) -> None:
     show_json({**facts, "recall_handle": result.recall_handle} if result.recall_handle else facts)
 
 
-def _repeated(bodies: Iterable[bytes], count: int) -> Iterator[bytes]:
+def _repeated(bodies: Iterable[tuple[str, bytes]], count: int) -> Iterator[tuple[str, bytes]]:
     return (body for body in bodies for _ in range(count))
+
+
+def _keyed(bodies: Iterable[bytes], delimiter: str | None) -> Iterator[tuple[str, bytes]]:
+    """Yield the key (empty: none) and the body of each line. Raises click.BadParameter for one without the delimiter."""
+    between = (delimiter or "").replace("\\t", "\t").encode("utf-8", "surrogateescape")
+    if delimiter is not None and not between:
+        raise click.BadParameter("--key-delimiter must not be empty")
+    for number, body in enumerate(bodies, 1):
+        if not between:
+            yield "", body
+            continue
+        key, found, rest = body.partition(between)
+        if not found:
+            raise click.BadParameter(f"--key-delimiter {delimiter}: message {number} does not have it; those before it are sent")
+        yield key.decode("utf-8", "surrogateescape"), rest
 
 
 def _bodies(arguments: list[str] | None, file: Path | None, *, whole: bool) -> Iterator[bytes]:
     if arguments and file:
         raise click.BadParameter("give bodies or --file, not both")
-    if arguments:
+    if arguments and arguments != ["-"]:
         yield from (text.encode("utf-8", "surrogateescape") for text in arguments)
     elif file is not None:
         with file.open("rb") as source:

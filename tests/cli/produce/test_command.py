@@ -8,7 +8,9 @@ def _bodies(run, topic: str) -> list[str]:
 
 
 def test_each_argument_is_a_message(run, topic):
-    sent = run("produce", "--topic", topic, "--tag", "paid", "--key", "k1", "--key", "k2", "--prop", "a=b", "one", "two", "--json")
+    sent = run(
+        "produce", "--topic", topic, "--tag", "paid", "--key", "k1", "--key", "k2", "--property", "a=b", "one", "two", "--json"
+    )
     found = run("consume", "--topic", topic, "--json").lines()
 
     assert [each["status"] for each in sent.lines()] == ["SEND_OK", "SEND_OK"]
@@ -60,10 +62,31 @@ def test_nothing_to_send_is_an_error(run, topic):
 
 def test_a_property_without_a_value_or_with_a_reserved_name_is_a_usage_error(run, topic):
     for given in ("nothing", "TAGS=x"):
-        assert run("produce", "--topic", topic, "--prop", given, "x").code == 2
+        assert run("produce", "--topic", topic, "--property", given, "x").code == 2
 
 
 def test_arguments_and_a_file_exclude_each_other(run, topic, tmp_path):
     (tmp_path / "f").write_text("x")
 
     assert run("produce", "--topic", topic, "--file", tmp_path / "f", "x").code == 2
+
+
+def test_a_dash_is_standard_input(run, topic):
+    assert run("produce", topic, "-", stdin=b"one\ntwo\n").code == 0
+    assert _bodies(run, topic) == ["one", "two"]
+
+
+def test_each_line_has_its_key_before_a_delimiter(run, topic):
+    assert run("produce", topic, "-", "--key-delimiter", ":", "--key", "all", stdin="o-1:a:b\n訂單:c\n".encode()).code == 0
+
+    found = run("consume", "--topic", topic, "--json").lines()
+    assert sorted((each["body"], tuple(each["keys"])) for each in found) == [("a:b", ("all", "o-1")), ("c", ("all", "訂單"))]
+
+
+def test_a_line_without_the_key_delimiter_is_refused_by_its_number(run, topic):
+    ran = run("produce", topic, "-", "--key-delimiter", "\\t", stdin=b"k\tone\ntwo\n")
+
+    assert ran.code == 2
+    assert "message 2 does not have it; those before it are sent" in ran.err
+    assert _bodies(run, topic) == ["one"]
+    assert run("produce", topic, "-", "--key-delimiter", "", stdin=b"one").code == 2

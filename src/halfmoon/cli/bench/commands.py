@@ -12,6 +12,7 @@ from typing import Annotated, Any, TypeVar
 import click
 import msgspec
 
+from halfmoon.cli.bench.histogram import Histogram, lines_of
 from halfmoon.cli.shared.app import App, Option
 
 try:
@@ -98,7 +99,8 @@ class Empty(HalfmoonError):
 class Measured(msgspec.Struct):
     """Measurement of sends or pulls.
 
-    Latencies are of one request, in microseconds; CPU seconds are this client's own, user and system.
+    Latencies are of one request, in microseconds; ``histogram`` has, for bounds that grow, the number of those up to the bound and
+    above the one before. CPU seconds are this client's own, user and system.
     """
 
     messages: int
@@ -107,9 +109,12 @@ class Measured(msgspec.Struct):
     messages_per_second: float
     megabytes_per_second: float
     p50_us: int
+    p90_us: int
     p99_us: int
+    p999_us: int
     max_us: int
     cpu_seconds: float
+    histogram: list[tuple[int, int]]
     first_error: str | None = None
 
 
@@ -119,23 +124,26 @@ class _Tally:
     def __init__(self) -> None:
         self.messages = self.bytes = self.failed = 0
         self.first_error: str | None = None
-        self.spans_ns: list[int] = []
+        self.latencies = Histogram()
         self._cpu, self._begin = _cpu_seconds(), time.perf_counter_ns()
 
     def measured(self) -> Measured:
         """Return everything so far."""
         seconds, cpu = (time.perf_counter_ns() - self._begin) / 1e9, _cpu_seconds() - self._cpu
-        spans = sorted(self.spans_ns) or [0]
+        p50, p90, p99, p999 = (self.latencies.percentile(percent) // 1000 for percent in (50, 90, 99, 99.9))
         return Measured(
             messages=self.messages,
             failed=self.failed,
             seconds=round(seconds, 3),
             messages_per_second=round(self.messages / seconds, 1),
             megabytes_per_second=round(self.bytes / seconds / 1e6, 2),
-            p50_us=spans[len(spans) // 2] // 1000,
-            p99_us=spans[len(spans) * 99 // 100] // 1000,
-            max_us=spans[-1] // 1000,
+            p50_us=p50,
+            p90_us=p90,
+            p99_us=p99,
+            p999_us=p999,
+            max_us=self.latencies.max_ns // 1000,
             cpu_seconds=round(cpu, 2),
+            histogram=self.latencies.rows(),
             first_error=self.first_error,
         )
 
@@ -160,7 +168,7 @@ async def _keep_sending(producer: AsyncProducer, messages: list[Message], until_
             tally.failed += len(messages)
             tally.first_error = tally.first_error or str(exc)
             continue
-        tally.spans_ns.append(time.perf_counter_ns() - begin)
+        tally.latencies.add(time.perf_counter_ns() - begin)
         if result.status is SendStatus.SEND_OK:
             tally.messages += len(messages)
             tally.bytes += size
@@ -193,7 +201,7 @@ async def _keep_polling(consumer: AsyncPullConsumer, total: int, until_ns: int, 
     while tally.messages < total and (begin := time.perf_counter_ns()) < until_ns:
         messages = await consumer.poll(200)
         if messages:
-            tally.spans_ns.append(time.perf_counter_ns() - begin)
+            tally.latencies.add(time.perf_counter_ns() - begin)
             tally.messages += len(messages)
             tally.bytes += sum(message.held_bytes for message in messages)
 
@@ -217,13 +225,22 @@ def _show(result: Measured, *, as_json: bool) -> None:
         if isinstance(result, TransactionMeasurement) and result.half is not None:
             what, half = "transaction", result.half
             say(f"{result.messages - result.rolled_back:,} committed, {result.rolled_back:,} rolled back")
-            say(f"a half message took {half.p50_us:,} µs (p50), {half.p99_us:,} µs (p99), {half.max_us:,} µs (max)")
-        say(f"a {what} took {result.p50_us:,} µs (p50), {result.p99_us:,} µs (p99), {result.max_us:,} µs (max)")
+            _show_latencies("half message", half)
+        _show_latencies(what, result)
         say(f"{result.messages:,} messages in {result.seconds} s, {result.cpu_seconds} s of CPU in this client")
         if result.failed:
             say(f"{result.failed:,} failed, first: {result.first_error}")
     if result.failed or not result.messages:
         raise click.exceptions.Exit(1)
+
+
+def _show_latencies(what: str, measured: Measured) -> None:
+    """Write percentiles and the histogram of what one of the requests took."""
+    times = (measured.p50_us, measured.p90_us, measured.p99_us, measured.p999_us, measured.max_us)
+    shown = (f"{name} {us:,}" for name, us in zip(("p50", "p90", "p99", "p99.9", "max"), times))
+    say(f"latency of a {what} in µs: {', '.join(shown)}")
+    for line in lines_of(measured.histogram):
+        say(line)
 
 
 # ---------------------------------------------------------------- transactions
@@ -295,12 +312,12 @@ async def _keep_transacting(
             whole.failed += 1
             whole.first_error = whole.first_error or str(exc)
             continue
-        half.spans_ns.append(time.perf_counter_ns() - begin)
+        half.latencies.add(time.perf_counter_ns() - begin)
         half.bytes += len(message.body)
         await asyncio.sleep(local_s)
         number, whole.messages, half.messages = whole.messages, whole.messages + 1, half.messages + 1
         rolls_back = number * rollback // 100 < (number + 1) * rollback // 100
         await (stored.rollback() if rolls_back else stored.commit())
-        whole.spans_ns.append(time.perf_counter_ns() - begin)
+        whole.latencies.add(time.perf_counter_ns() - begin)
         whole.bytes, rolled_back = whole.bytes + len(message.body), rolled_back + rolls_back
     return rolled_back
