@@ -176,6 +176,7 @@ ASKING = {
         "topic trim",
         "group delete",
         "group reset",
+        "group skip",
         "tx commit",
         "tx rollback",
         "delay cancel",

@@ -11,7 +11,7 @@ from halfmoon.client.admin import AsyncAdmin
 from halfmoon.console import sampler as module
 from halfmoon.console.sampler import BACKLOG_MS, GROUPS_MAX, KEPT_MS, PAUSE_MAX_MS, SAMPLE_MS, SPAN_MS, Sampler
 from halfmoon.errors import ConnectFailed
-from halfmoon.results import Backlog, BrokerStatus, ClusterStatus
+from halfmoon.results import Backlog, BrokerStatus, ClusterStatus, Finding
 from halfmoon.testing.local import LocalCluster
 from tests.waiting import soon
 
@@ -26,11 +26,15 @@ class Cluster:
 
     def __init__(self, *brokers, groups=()):
         self.brokers, self.names, self.now = list(brokers), list(groups), START_MS
-        self.error, self.group_error, self.asked = None, None, []
+        self.error, self.group_error, self.asked, self.findings = None, None, [], []
 
     async def status(self, *, groups):
-        assert not groups
-        self.asked.append("status")
+        self.asked.append(("backlogs", len(self.names)) if groups else "status")
+        if groups:
+            if self.group_error:
+                raise self.group_error
+            backlog = {name: Backlog(number, 1000 * number) for number, name in enumerate(self.names)}
+            return ClusterStatus(self.now, "degraded", [], self.brokers, backlog, self.findings)
         if self.error:
             return ClusterStatus(self.now, "down", [str(self.error)], [], {})
         faults = [f"{broker.name}: {broker.fault}" for broker in self.brokers if broker.fault]
@@ -97,6 +101,38 @@ async def test_a_cluster_that_does_not_answer_is_a_gap_with_its_reason_and_since
     cluster.error = None
     await sampler.sample()
     assert (sampler.facts["health"], sampler.facts["failing_since_ms"], sampler.facts["in_per_second"]) == ("healthy", None, 10.0)
+
+
+async def test_findings_about_groups_are_kept_until_groups_are_asked_again_and_the_most_severe_stand_first():
+    cluster = Cluster(SILENT, BROKER, groups=["C_ledger"])
+    cluster.findings = [
+        Finding("dead-letters", "3 messages.", "", "note", "C_pay"),
+        Finding("stuck", "Stuck.", "", "blocked", "C_ledger"),
+    ]
+    facts = (await sampled(cluster, times=4)).facts
+    assert cluster.asked.count(("backlogs", 1)) == 1
+    assert [each.kind for each in facts["findings"]] == ["unknown", "stuck", "dead-letters"]
+    assert (await sampled(Cluster(BROKER))).facts["health"] == "healthy"
+    healthy = Cluster(BROKER, groups=["C_ledger"])
+    healthy.findings = cluster.findings
+    assert (await sampled(healthy)).facts["health"] == "degraded"
+    healthy.findings = cluster.findings[:1]
+    assert (await sampled(healthy)).facts["health"] == "healthy"
+
+
+async def test_a_day_is_kept_of_each_minute_the_highest_and_the_lag_of_each_group_for_its_time_to_drain():
+    cluster = Cluster(BROKER, groups=["C_one", "C_two"])
+    sampler = await sampled(cluster, times=3 * KEPT_MS // SAMPLE_MS)
+    day = sampler.view("24 h")
+    assert day["span_ms"][1] - day["span_ms"][0] >= 3 * KEPT_MS - 2 * module.MINUTE_MS
+    assert len(day["history"]["in_per_second"]) == 3 * KEPT_MS // module.MINUTE_MS + (START_MS % module.MINUTE_MS > 0)
+    assert set(sampler.lags("C_two")) == {1}
+    assert (sampler.drain_ms("C_two"), sampler.drain_ms("C_none")) == (None, None)
+    now = cluster.now
+    sampler._lags.extend([(now - 120_000, {"C_two": 300}), (now - 60_000, {"C_two": 200}), (now, {"C_two": 100})])
+    sampler._lags.extend([(now, {"C_two": 100})])
+    sampler._lags = type(sampler._lags)([each for each in sampler._lags if each[0] >= now - 120_000 and each[1]["C_two"] > 1])
+    assert sampler.drain_ms("C_two") == 60_000
 
 
 async def test_brokers_that_all_are_silent_are_a_gap_too():

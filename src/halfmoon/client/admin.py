@@ -19,8 +19,9 @@ from halfmoon.client.core.admin.batches import batches
 from halfmoon.client.core.admin.dead_letters import dead_letter, dead_letter_page, dead_letters
 from halfmoon.client.core.admin.delay import cancel_delayed, delayed_messages, delayed_page
 from halfmoon.client.core.admin.find import find_message, message_by_id, message_by_offset_id, messages_at, messages_by_key
-from halfmoon.client.core.admin.health.group import group_findings, group_health
-from halfmoon.client.core.admin.health.status import backlogs, brokers, status
+from halfmoon.client.core.admin.health.brokers import brokers
+from halfmoon.client.core.admin.health.group import backlogs, group_findings, group_health, groups_health
+from halfmoon.client.core.admin.health.status import status
 from halfmoon.client.core.admin.replay import replay_dead_letter, replays
 from halfmoon.client.core.admin.resend import resend
 from halfmoon.client.core.admin.reset import consume_directly, consumer_offsets, reset_offsets
@@ -120,6 +121,7 @@ class Operations:
     lag = Operation(AdminCore.lag)
     backlogs = Operation(backlogs)
     group_health = Operation(group_health)
+    groups_health = Operation(groups_health)
     group_findings = Operation(group_findings)
     reset_offsets = Operation(reset_offsets)
     skip_message = Operation(skip_message)

@@ -22,7 +22,7 @@ from halfmoon.console.page import REASON_MAX, Facts, Page
 from halfmoon.console.tables import Column, worth_showing
 from halfmoon.console.visitors import Visitor
 from halfmoon.logs import escaped
-from halfmoon.shown.texts import rate_text, share_text, span_text, time_text
+from halfmoon.shown.texts import rate_text, share_text, size_text, span_text, time_text
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
@@ -43,7 +43,8 @@ class Renderer:
         )  # fmt: skip
         self._environment.filters.update(
             shown=lambda value: escaped(str(value)), time=time_text, span=span_text, rate=rate_text, share=share_text,
-            count=lambda number: f"{number:,}", size=size_text, ago=ago_text, clock=clock_text, pairs=pairs, folded=folded,
+            count=lambda number: f"{number:,}", size=lambda size: "-" if size is None else size_text(size), ago=ago_text,
+            clock=clock_text, pairs=pairs, folded=folded,
         )  # fmt: skip
         version = sha256(b"".join(path.read_bytes() for path in sorted(STATIC.iterdir()))).hexdigest()[:16]
         self._environment.globals.update(
@@ -116,14 +117,3 @@ def clock_text(ms: int) -> str:
 def pairs(table: Mapping[str, Any]) -> list[Facts]:
     """Return a row for each name and value."""
     return [{"name": name, "value": value} for name, value in table.items()]
-
-
-def size_text(count: float | None) -> str:
-    """Return a number of bytes for people: ``512 B``, ``1.5 KiB``."""
-    if count is None:
-        return "-"
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:,.0f} {unit}" if unit == "B" or count >= 10 else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:,.1f} TiB"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from heapq import nlargest
 from typing import Any, Self
 
@@ -65,6 +65,7 @@ class Sampler:
         self._groups: list[str] = []
         self._group_count, self._rounds, self._backlog_due_ms = 0, 0, 0
         self._behind: dict[str, Backlog] = {}
+        self._slow: list[Finding] = []
         self._backlog_fault = ""
         self.facts = self._found(ClusterStatus(now_ms(), "unknown", [], [], {}))
 
@@ -98,7 +99,7 @@ class Sampler:
         self._failing_since_ms = (self._failing_since_ms or at_ms) if status.health == "down" else None
         if at_ms >= self._backlog_due_ms or at_ms < self._backlog_due_ms - BACKLOG_MS:
             self._backlog_due_ms = at_ms + BACKLOG_MS
-            await self._sample_backlog()
+            await self._sample_groups(status)
         self.facts, self._views = self._found(status), {}
 
     def view(self, span: str) -> dict[str, Any]:
@@ -128,15 +129,21 @@ class Sampler:
             return None
         return recent[-1][1] * (recent[-1][0] - recent[0][0]) // fallen
 
-    async def _sample_backlog(self) -> None:
-        at_ms, total, self._behind, failing = self.now_ms(), None, {}, list[str]()
+    async def _sample_groups(self, status: ClusterStatus) -> None:
+        """Ask for the groups: up to `GROUPS_MAX` for their health as well, and for what else takes many requests."""
+        at_ms, total, self._behind, self._slow, failing = self.now_ms(), None, {}, [], list[str]()
         try:
             if self._failing_since_ms is None:
                 if self._rounds % min(LIST_EVERY_MAX, 1 + self._group_count // GROUPS_MAX) == 0:
                     names = [*filter(is_users_group, await self.admin.groups(failing=failing))]
                     self._groups, self._group_count = names[:GROUPS_MAX], len(names)
-                self._behind = await self.admin.backlogs(self._groups, failing=failing)
-                total = sum(behind.messages for behind in self._behind.values())
+                if self._group_count <= GROUPS_MAX:
+                    full, known = await self.admin.status(groups=True), {finding.what for finding in status.findings}
+                    self._behind, self._slow = full.backlog, [each for each in full.findings if each.what not in known]
+                    failing += [fault for fault in full.faults if fault.startswith("not reported") or full.health == "down"]
+                else:
+                    self._behind = await self.admin.backlogs(self._groups, failing=failing)
+                total = None if failing and not self._behind else sum(behind.messages for behind in self._behind.values())
                 if self._rounds % 3 == 0:
                     self._lags.append((at_ms, {name: behind.messages for name, behind in self._behind.items()}))
                 self._rounds += 1
@@ -158,11 +165,14 @@ class Sampler:
 
     def _found(self, status: ClusterStatus) -> dict[str, Any]:
         late = [(behind.messages, group, behind.behind_ms) for group, behind in self._behind.items() if behind.messages]
+        findings = _findings(status, self._slow)
         return {
             "at_ms": status.at_ms,
-            "health": status.health,
-            "findings": _findings(status)[:FINDINGS_MAX],
-            "findings_left_out": max(0, len(_findings(status)) - FINDINGS_MAX),
+            "health": "degraded"
+            if status.health == "healthy" and any(each.severity != "note" for each in self._slow)
+            else status.health,
+            "findings": findings[:FINDINGS_MAX],
+            "findings_left_out": max(0, len(findings) - FINDINGS_MAX),
             "addresses": {broker.name: broker.address for broker in status.brokers},
             "failing_since_ms": self._failing_since_ms,
             "brokers": len(status.brokers),
@@ -179,12 +189,12 @@ class Sampler:
         return {"group": group, "messages": messages, "behind_ms": behind_ms, "drain_ms": drain_ms, "lags": lags}
 
 
-def _findings(status: ClusterStatus) -> list[Finding]:
+def _findings(status: ClusterStatus, slow: Sequence[Finding]) -> list[Finding]:
     """Return what needs attention, the most severe first; also reasons why a part is not known."""
-    known = {finding.what for finding in status.findings}
+    known = {finding.what.removesuffix(".") for finding in status.findings}
     found = [Finding("unknown", fault, "") for fault in status.faults if fault not in known]
     order = {"blocked": 0, "warning": 1}
-    return sorted([*found, *status.findings], key=lambda finding: order.get(finding.severity, 2))
+    return sorted([*found, *status.findings, *slow], key=lambda finding: order.get(finding.severity, 2))
 
 
 def _figures(brokers: list[BrokerStatus]) -> dict[str, float | None]:

@@ -15,6 +15,7 @@ import pytest
 
 from halfmoon import Admin, AsyncProducer, AsyncPushConsumer, ConsumeFrom, Message, MessageModel, MessageQueue
 from halfmoon.client.core.admin.health import findings
+from halfmoon.client.core.admin.health import group as health_of_group
 from halfmoon.effects import Op, sleep
 from halfmoon.errors import RequestNotSupported, RequestTimeout, UsageError
 from halfmoon.testing.local import LocalCluster
@@ -123,6 +124,7 @@ async def test_a_group_that_sleeps_says_how_much_waits(site, cluster, name, topi
 
 async def test_a_listener_that_hangs_is_named_with_the_message_that_it_hangs_on(site, cluster, name, topic, monkeypatch):
     monkeypatch.setattr(findings, "STALLED_MS", 100)
+    monkeypatch.setattr(health_of_group, "SUSPECT_MS", 0)
     ids = await send(cluster, topic, 3)
     async with member(cluster, name, topic) as consumer:
         await soon(lambda: len(consumer.got) == 3)
@@ -136,7 +138,7 @@ async def test_a_listener_that_hangs_is_named_with_the_message_that_it_hangs_on(
         page, listed = await site.text("/group", name=name), await site.text("/groups", search=name)
         [shown] = (await site.json("/group", name=name))["members"]
 
-    assert finding["what"].startswith(f"Member {consumer.client_id} has 3 messages of queue {topic} broker-a/0 in process")
+    assert finding["what"].startswith(f"Member {consumer.client_id} has 3 messages of queue 0 of {topic} at broker-a in process")
     assert (finding["severity"], listed_rows["rows"][0]["msg_id"]) == ("blocked", ids[0])
     assert found["blocks"][0].startswith(f"Member {consumer.client_id} has 3 messages")
     assert found["behind_ms"] is None
@@ -171,7 +173,7 @@ async def test_a_group_that_may_not_consume_and_a_topic_that_may_not_be_read_are
 
     assert found[:2] == [
         "Broker broker-a does not let this group consume: consumeEnable is false.",
-        f"{topic} at broker-a may not be read: the topic's permission lacks 4.",
+        f"Topic {topic} at broker-a may not be read: its permission lacks 4.",
     ]
 
 
@@ -226,14 +228,14 @@ async def test_a_row_does_not_wait_for_members_that_never_answer(site, cluster, 
 
 
 async def test_a_broker_that_does_not_answer_for_one_group_leaves_the_others(site, cluster, name, monkeypatch):
-    asked = site.admin.core.consume_stats
+    asked = site.admin.core.group_stats
 
-    def answered(group: str, *topic: str) -> Op[Any]:
+    def answered(group: str, **where: Any) -> Op[Any]:
         if group == name:
             raise RequestNotSupported("request type 208 not supported")
-        return (yield from asked(group, *topic))
+        return (yield from asked(group, **where))
 
-    monkeypatch.setattr(site.admin.core, "consume_stats", answered)
+    monkeypatch.setattr(site.admin.core, "group_stats", answered)
     with Admin(nameserver=cluster.nameserver) as admin:
         admin.create_group(f"{name}_x")
 
