@@ -4,13 +4,15 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
-PACKAGES := $(VENV)/.packages
+# After make setup-light, its packages are enough for these; the first of any other target adds the rest.
+LIGHT := help setup-light check style affected lint quick docs clean
+PINS := $(if $(and $(wildcard $(VENV)/.packages-light),$(if $(filter-out $(LIGHT),$(MAKECMDGOALS)),,light)),constraints-light.txt,constraints.txt)
+PACKAGES := $(VENV)/.packages$(patsubst constraints%.txt,%,$(notdir $(PINS)))
 INSTALLED := $(VENV)/.installed
 NATIVE := $(VENV)/.native
-PINS := constraints.txt
 DIST ?= dist
 # What builds wheels: the whole environment where it is there already, else a small one.
-TOOLS := $(if $(wildcard $(INSTALLED)),$(VENV),build/tools)
+TOOLS := $(if $(wildcard $(VENV)/.packages),$(VENV),build/tools)
 SPARK_4_2 := .venv-spark-4.2
 SEED ?= 7
 SEEDS ?= 1
@@ -23,7 +25,7 @@ PURE := tests/columns tests/wire tests/store tests/broker tests/integration
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup wheel debian check style affected lint quick test spark-4.2 rust-client demo mission simulate fuzz bench conformance docs pictures site constraints clean
+.PHONY: help setup setup-light wheel release debian check style affected lint quick test spark-4.2 rust-client demo mission simulate fuzz bench conformance docs pictures site constraints clean
 
 help:  ## this list
 	@grep -hE '^[a-z0-9.-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9.-]+):.*## (.*)/make \1\t\2/' | expand -t 20
@@ -33,6 +35,7 @@ $(PACKAGES): $(PINS)
 		|| { echo "Python 3.11 or newer is needed (make PYTHON=/path/to/python3.11)" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python tools/install.py $(PINS)
+	@rm -f $(VENV)/.packages-light
 	@touch $@
 
 $(INSTALLED): $(PACKAGES) pyproject.toml
@@ -51,6 +54,9 @@ $(NATIVE): $(PACKAGES) native/Cargo.toml native/crates.txt native/pyproject.toml
 
 setup: $(INSTALLED) $(NATIVE)  ## virtual environment with everything, from pinned packages
 
+setup-light:  ## the same for the command line and documentation: enough for make check; no Spark, no Debian packages
+	@test -e $(VENV)/.packages || $(MAKE) --no-print-directory PINS=constraints-light.txt $(INSTALLED)
+
 build/tools/.installed: constraints-build.txt
 	@$(PYTHON) -m venv build/tools
 	@build/tools/bin/python -m pip --disable-pip-version-check --no-input install --quiet --require-hashes -r constraints-build.txt
@@ -68,6 +74,27 @@ wheel: $(TOOLS)/.installed  ## wheels of halfmoon and, where cargo is, of halfmo
 	fi
 	@ls $(DIST)/halfmoon*.whl
 
+# Zig links for other platforms. Rust's libraries for them are added by rustup.
+TARGETS ?= x86_64-unknown-linux-gnu aarch64-unknown-linux-gnu x86_64-unknown-linux-musl aarch64-unknown-linux-musl
+RELEASE := build/release/bin
+
+$(RELEASE)/.installed: constraints-release.txt
+	@$(PYTHON) -m venv build/release
+	@$(RELEASE)/python -m pip --disable-pip-version-check --no-input install --quiet --require-hashes -r constraints-release.txt
+	@touch $@
+
+release: $(RELEASE)/.installed  ## what is published, in dist/: sdist, wheels for the platforms of TARGETS, list of dependencies (SBOM)
+	@rm -f $(DIST)/halfmoon*
+	@$(RELEASE)/python -m hatchling build --directory $(DIST)
+	@PYTHONWARNINGS=ignore $(RELEASE)/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible --of JSON -o $(DIST)/halfmoon.cdx.json constraints-base.txt
+	@test -z "$(TARGETS)" || $(RELEASE)/python tools/pin_crates.py
+	@for target in $(TARGETS); do \
+		case $$target in *-musl) tag=musllinux_1_2;; *) tag=manylinux_2_17;; esac; rustup target add $$target || exit 1; \
+		PATH="$$PWD/$(RELEASE):$$PATH" maturin build --quiet --release --locked --zig --compatibility $$tag --target $$target \
+			-m native/Cargo.toml -i $(RELEASE)/python -o $(DIST) || exit 1; \
+	done
+	@$(RELEASE)/twine check --strict $(DIST)/*.whl $(DIST)/*.tar.gz
+
 debian: $(INSTALLED)  ## PostgreSQL, MariaDB and Chromium from Debian for tests, where root may install them
 	@tools/debian.sh $(BIN)/python
 
@@ -81,7 +108,8 @@ check: $(INSTALLED)  ## style, types and the tests nearest to what changed, side
 
 style: $(INSTALLED)
 	@$(BIN)/ruff check --quiet . && $(BIN)/ruff format --quiet --check .
-	@$(BIN)/dmypy run --timeout 7200 -- || { status=$$?; test $$status -eq 1 && exit 1; $(BIN)/mypy; }
+	@files=$$($(BIN)/python -m tools.available) && silent=$${files:+--follow-imports=silent}; \
+		$(BIN)/dmypy run --timeout 7200 -- $$silent $$files || { status=$$?; test $$status -eq 1 && exit 1; $(BIN)/mypy $$silent $$files; }
 
 affected: $(INSTALLED)
 	@$(BIN)/python -m tools.affected --run $(ARGS)
@@ -150,7 +178,9 @@ constraints: $(PACKAGES)  ## pin the newest packages that pyproject.toml allows
 	@{ sed -n '/^#/p;/^[^#]/q' constraints.txt; $(COMPILE) --all-extras --all-build-deps --output-file - pyproject.toml; } \
 		>build/constraints.txt && mv build/constraints.txt constraints.txt
 	@$(COMPILE) --constraint constraints.txt --output-file constraints-base.txt pyproject.toml
+	@$(COMPILE) --constraint constraints.txt --extra check --extra console --all-build-deps --output-file constraints-light.txt pyproject.toml
 	@printf 'hatchling\neditables\nmaturin\n' | $(COMPILE) --constraint constraints.txt --output-file constraints-build.txt -
+	@printf 'hatchling\neditables\nmaturin[zig]\ntwine\ncyclonedx-bom\n' | $(COMPILE) --constraint constraints.txt --output-file constraints-release.txt -
 
 clean:  ## remove what was built, the virtual environments too
 	rm -rf $(VENV) $(SPARK_4_2) build dist native/target native/Cargo.lock .mypy_cache .ruff_cache .pytest_cache .hypothesis

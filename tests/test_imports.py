@@ -39,6 +39,7 @@ LAYERS = {
             "columns",
             "allocation",
             "sql92",
+            "documentation",
         )
     },
     "halfmoon.wire": "wire",

@@ -8,17 +8,15 @@ up, and pytest's last line says how many did not run. Tests marked slow or inter
 from __future__ import annotations
 
 import argparse
-import ast
 import subprocess
 import sys
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from functools import cache
+from collections.abc import Iterable
 from pathlib import Path
 
 from tests.dealing import left_out
+from tools.available import missing
+from tools.tree import ROOT, files_of, importers_of, mirror
 
-ROOT = Path(__file__).resolve().parent.parent
 MARKS = "not slow and not interop"
 HOUSE = ("tests/test_house.py", "tests/test_imports.py", "tests/test_clocks.py")
 """Tests of the whole tree, which run after each change."""
@@ -45,7 +43,7 @@ def changed(base: str | None) -> list[str]:
 
 def affected(paths: Iterable[str], root: Path = ROOT) -> tuple[dict[str, int], list[str]]:
     """Return the distance of each affected test module, and the changed paths for which no test is known."""
-    importers, files = _importers(root), _files(root)
+    importers, files = importers_of(root), files_of(root)
     distances: dict[str, int] = {}
     unknown = []
     for path in paths:
@@ -70,9 +68,9 @@ def _reached(changed: str, importers: dict[str, set[str]], files: frozenset[str]
     ring = [changed]
     while ring:
         for near in ring:
-            mirror, steps = _mirror(near), distances[near]
-            if mirror in files:
-                distances[mirror] = min(steps, distances.get(mirror, steps))
+            test, steps = mirror(near), distances[near]
+            if test in files:
+                distances[test] = min(steps, distances.get(test, steps))
         steps = distances[ring[0]] + 1
         ring = [file for near in ring for file in importers.get(near, ()) if distances.setdefault(file, steps) == steps]
         ring = list(dict.fromkeys(ring))
@@ -89,19 +87,9 @@ def _python_file(path: str, files: frozenset[str]) -> str | None:
     return next((package for package in packages if package in files), None)
 
 
-def _mirror(file: str) -> str:
-    """Return the path of the test module that belongs to a source file; it need not exist."""
-    for part, place in (("src/halfmoon/", "tests/"), ("simulation/", "tests/simulation/"), ("tools/", "tests/tools/")):
-        if file.startswith(part):
-            folder, _, name = file.removeprefix(part).rpartition("/")
-            name = f"{folder.rpartition('/')[2]}.py" if name == "__init__.py" else name
-            return place + (f"{folder}/" if folder else "") + f"test_{name.lstrip('_')}"
-    return ""
-
-
 def _beside(file: str, files: frozenset[str]) -> list[str]:
     """Return the test modules of the nearest folder of tests at the mirrored place of a file."""
-    for folder in Path(_mirror(file)).parents:
+    for folder in Path(mirror(file)).parents:
         if found := [test for test in files if _is_test(test) and Path(test).is_relative_to(folder)]:
             return found
     return []
@@ -109,45 +97,6 @@ def _beside(file: str, files: frozenset[str]) -> list[str]:
 
 def _is_test(file: str) -> bool:
     return file.startswith("tests/") and Path(file).name.startswith("test_")
-
-
-@cache
-def _files(root: Path) -> frozenset[str]:
-    """Return the Python files of the tree."""
-    places = ("src", "simulation", "tools", "tests", "benchmarks", "examples")
-    return frozenset(path.relative_to(root).as_posix() for place in places for path in (root / place).rglob("*.py"))
-
-
-@cache
-def _importers(root: Path) -> dict[str, set[str]]:
-    """Return the files that import each file."""
-    files = _files(root)
-    importers: dict[str, set[str]] = defaultdict(set)
-    for file in files:
-        for name in _imports(ast.parse((root / file).read_bytes())):
-            if (imported := _file_of(name, files)) is not None:
-                importers[imported].add(file)
-    return importers
-
-
-def _imports(tree: ast.Module) -> Iterator[str]:
-    """Yield the dotted names that a module imports, names inside of modules too."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
-
-
-def _file_of(name: str, files: frozenset[str]) -> str | None:
-    """Return the file of a dotted name: a module, the module that a name is in, or a package."""
-    path = name.replace(".", "/")
-    for place in ("src/", ""):
-        for dotted in (path, path.rpartition("/")[0]):
-            for file in (f"{place}{dotted}.py", f"{place}{dotted}/__init__.py"):
-                if file in files:
-                    return file
-    return None
 
 
 def _git(*arguments: str) -> list[str]:
@@ -163,12 +112,17 @@ def main(arguments: list[str] | None = None) -> int:
     chosen, for_pytest = parser.parse_known_args(arguments)
     distances, unknown = affected(changed(chosen.base))
     tests = [file for file in in_order(distances) if not left_out(file, (ROOT / file).read_text(), MARKS)]
+    unavailable = missing(tests)
+    tests = [file for file in tests if file not in unavailable]
     tests, further = tests[:FILES_MAX], tests[FILES_MAX:]
     if not chosen.run:
         print("\n".join(tests))
         return 0
     if unknown:
         print(f"no test is known for: {', '.join(unknown)}", file=sys.stderr)
+    if unavailable:
+        packages = ", ".join(sorted({name for names in unavailable.values() for name in names}))
+        print(f"{len(unavailable)} files of tests are left out, which need {packages}: make setup installs these", file=sys.stderr)
     if further:
         print(f"{len(further)} files of tests less directly affected are left to make quick, from {further[0]} on", file=sys.stderr)
     command = [

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from halfmoon.cli.shared.command_group import COMMANDS, load
-from tools.generated import write_or_check
+from tools.generated import linked, write_or_check
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "commands.md"
 
@@ -69,9 +69,11 @@ def _inner(name: str, commands: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def _help(command: Any) -> tuple[str, str]:
     """Return a command's help without its example, and the example."""
-    text, _, example = (command.help or "").partition("Example: ")
+    text, *examples = (command.help or "").split("Example: ")
     paragraphs = [" ".join(part.split()) for part in re.split(r"\n\s*\n", text.strip())]
-    return "\n\n".join(paragraphs), example.strip()
+    if aliases := getattr(command, "aliases", ()):
+        paragraphs.insert(0, f"Also called `{'`, `'.join(aliases)}`.")
+    return "\n\n".join(paragraphs), "\n".join(" ".join(example.split()) for example in examples)
 
 
 def _section(name: str, command: Any, level: str) -> Iterator[str]:
@@ -101,7 +103,7 @@ def _row(param: Any, word: Any) -> str:
     shown = "" if default in (None, False, [], (), "") else f"`{default}`"
     if (word or param).required:
         shown = "needed"
-    return f"| {words} | {((word or param).help or '').replace('|', chr(92) + '|')} | {shown} |"
+    return f"| {words} | {linked((word or param).help or '').replace('|', chr(92) + '|')} | {shown} |"
 
 
 def _kind(param: Any) -> str:

@@ -37,8 +37,8 @@ The last two answer JSON such as `{"ok": false, "reasons": ["broker broker-a: â€
 The repository's directory `monitoring/` has examples:
 
 - `prometheus.yml` points Prometheus at a server: `prometheus --config.file=monitoring/prometheus.yml`.
-- `alerts.yml` has alert rules: server down, not writable, not registered, disk, lag, undecided and expired transactions, dead
-  letters, late delays, refusals, slow turns.
+- `alerts.yml` has alert rules: server down, not writable, not registered, disk, lag, stuck groups, redelivery, undecided and
+  expired transactions, dead letters, late delays, refusals, slow turns.
 - `grafana.json` is a dashboard: import it in Grafana and choose your Prometheus.
 
 Rules and dashboard expect the job's name to be `halfmoon`. Each process reports only its own figures: give every broker and

@@ -15,7 +15,7 @@ from halfmoon.settings.http import HttpSettings
 from halfmoon.settings.java_keys import IGNORED, REFUSED
 from halfmoon.settings.tls import TlsSettings
 from halfmoon.store.settings import StoreSettings
-from tools.generated import write_or_check
+from tools.generated import linked, write_or_check
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "settings.md"
 
@@ -122,7 +122,7 @@ def _table(lines: list[Described]) -> str:
         java = f"`{each.java}`" if each.java else ""
         default = f"`{each.default}`" if each.default else ""
         allowed = f"{each.kind}, {each.allowed}" if each.allowed else each.kind
-        cells = (f"`{each.name}`", java, default, allowed, each.why)
+        cells = (f"`{each.name}`", java, default, allowed, linked(each.why))
         rows.append(f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |")
     return "\n".join(rows) + "\n"
 

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+
+
+def linked(text: str) -> str:
+    """Return a text of the package with links to the pages that it names by their command."""
+    return re.sub(r"halfmoon docs ([a-z-]+)", r"[\1](\1.md)", text)
 
 
 def write_or_check(path: Path, text: str, arguments: Sequence[str]) -> int:

@@ -47,7 +47,7 @@ def step_in(line: str) -> str:
 def install(pins: Path, pause_seconds: float = PAUSE_SECONDS) -> int:
     """Run pip; return its exit code. What it said last is shown where it failed."""
     began, last, ended = time.monotonic(), deque[str](maxlen=30), Event()
-    count = len(re.findall(r"^[a-z0-9.-]+==", pins.read_text(), re.M))
+    names = re.findall(r"^([a-z0-9.-]+)==", pins.read_text(), re.M)
     doing = "looking for them"
 
     def say() -> None:
@@ -57,7 +57,8 @@ def install(pins: Path, pause_seconds: float = PAUSE_SECONDS) -> int:
         while not ended.wait(pause_seconds):
             say()
 
-    print(f"installing {count} packages, with Spark 1.8 GB, into {sys.prefix}:", flush=True)
+    size = "with Spark 1.8 GB" if "pyspark" in names else "170 MB"
+    print(f"installing {len(names)} packages, {size}, into {sys.prefix}:", flush=True)
     say()
     Thread(target=repeat, daemon=True).start()
     with subprocess.Popen([sys.executable, *PIP, pins], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as pip:

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
         StoredMessage,
         TransactionSendResult,
     )
-    from halfmoon.results import GroupTrace, MessageTrace, OffsetMove, TraceEvent
+    from halfmoon.results import GroupTrace, MessageTrace, OffsetMove, TopicOverview, TraceEvent
 
 _PLACES = {
     "client.admin": "Admin AdminSettings AsyncAdmin",
@@ -60,7 +60,7 @@ _PLACES = {
     "client.sync": "Producer PullConsumer PushConsumer",
     "client.sync_transaction": "Half TransactionProducer",
     "errors": "BrokerError HalfRolledBack HalfmoonError NetworkError NoNameServer NoRoute SendFailed UsageError",
-    "results": "GroupTrace MessageTrace OffsetMove TraceEvent",
+    "results": "GroupTrace MessageTrace OffsetMove TopicOverview TraceEvent",
     "model": "ConsumeFrom ConsumeStatus DeadLetter LocalTransactionState Message MessageModel MessageQueue "
     "SendResult SendStatus StoredMessage TransactionSendResult",
 }
@@ -106,6 +106,7 @@ __all__ = [
     "SendResult",
     "SendStatus",
     "StoredMessage",
+    "TopicOverview",
     "TraceEvent",
     "TransactionProducer",
     "TransactionSendResult",

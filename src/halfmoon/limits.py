@@ -54,5 +54,8 @@ CONNECTION_IDLE_MS = 120_000
 RECONSUME_MAX = 16
 """Redeliveries before the dead letters, by default. Follows maxReconsumeTimes."""
 
+STUCK_MS = 60_000
+"""How long the progress of a group may stand still in a queue where messages wait, by default: longer than most listeners take."""
+
 REASON_LENGTH_MAX = 512
 """Characters kept of the reason why a message could not be consumed: the name and the text of an error."""

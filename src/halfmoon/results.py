@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from halfmoon.limits import STUCK_MS
 from halfmoon.model import MessageQueue
 
 DISK_WARNING = 0.90
@@ -13,11 +14,18 @@ DISK_WARNING = 0.90
 
 
 class StatusLimits(msgspec.Struct, frozen=True):
-    """Thresholds from which on a cluster counts as degraded; None: no threshold."""
+    """Thresholds from which on a cluster counts as degraded; None: no threshold.
+
+    ``stuck_ms``: how long the progress of a group may stand still in a queue where messages wait; ``memberless_ms``: how long they
+    may wait for a group without members; ``undecidable_ms``: how old a transaction may be whose producer group has no member.
+    """
 
     lag: int | None = None
     pending_age_ms: int | None = None
     disk: float = DISK_WARNING
+    stuck_ms: int = STUCK_MS
+    memberless_ms: int = 300_000
+    undecidable_ms: int = 300_000
 
 
 class BrokerStatus(msgspec.Struct, frozen=True):
@@ -44,21 +52,125 @@ class BrokerStatus(msgspec.Struct, frozen=True):
     fault: str | None
 
 
+class Finding(msgspec.Struct, frozen=True):
+    """Condition that needs attention, and the next step.
+
+    ``severity`` is blocked (messages wait because of it), warning (the cluster is degraded) or note. ``offset`` is that of the
+    message in question, ``since_ms`` the time when it began, ``tries`` how often its delivery failed, ``reason`` the last failure.
+    """
+
+    kind: str
+    what: str
+    do: str
+    severity: str = "blocked"
+    group: str | None = None
+    queue: MessageQueue | None = None
+    offset: int | None = None
+    since_ms: int | None = None
+    tries: int | None = None
+    reason: str | None = None
+
+
 class Backlog(msgspec.Struct, frozen=True):
-    """Lag of a group: messages, and the age of the last one consumed if it has not consumed all."""
+    """Lag of a group: messages, and the age of the last one consumed if it has not consumed all.
+
+    ``redelivery`` are those of the messages that wait to be delivered again, delayed ones included; ``members`` are the consumers
+    that are online. None: not reported, and then ``messages`` has no delayed ones.
+    """
 
     messages: int
     behind_ms: int | None
+    redelivery: int | None = None
+    members: int | None = None
+
+
+class QueueProgress(msgspec.Struct, frozen=True):
+    """Progress of a group in one queue. ``last_timestamp``: store time of the last consumed message; ``member``: its holder."""
+
+    queue: MessageQueue
+    broker_offset: int
+    consumer_offset: int
+    last_timestamp: int
+    member: str | None = None
+
+    @property
+    def lag(self) -> int:
+        """Return how many messages are not consumed."""
+        return max(0, self.broker_offset - self.consumer_offset)
+
+
+class GroupMember(msgspec.Struct, frozen=True):
+    """Consumer of a group that is online. ``queues`` and ``in_process`` (messages) are None if it does not report them."""
+
+    client_id: str
+    address: str
+    language: str
+    version: str
+    since_ms: int | None = None
+    subscriptions: list[str] = []
+    queues: int | None = None
+    in_process: int | None = None
+
+
+class GroupHealth(msgspec.Struct, frozen=True):
+    """Members and progress of a group, and what needs attention. ``unasked`` members were not asked for their state.
+
+    ``lag``, ``behind_ms`` and ``redelivery`` are those of `Backlog`. ``unmoved_ms`` is the longest time for which the progress has
+    stood still in a queue where messages wait (0: there is none; None: not reported). ``dead_letters``: None if not asked for.
+    """
+
+    group: str
+    model: str
+    members: list[GroupMember]
+    unasked: int
+    queues: list[QueueProgress]
+    lag: int
+    unmoved_ms: int | None
+    behind_ms: int | None
+    redelivery: int | None
+    dead_letters: int | None
+    findings: list[Finding]
+
+    @property
+    def has_consumed(self) -> bool:
+        """Whether the group has progress in any queue."""
+        return any(queue.consumer_offset > 0 for queue in self.queues)
 
 
 class ClusterStatus(msgspec.Struct, frozen=True):
-    """Status of a cluster at one moment. ``health`` is healthy, degraded or down."""
+    """Status of a cluster at one moment. ``health`` is healthy, degraded or down.
+
+    ``faults`` are the texts of those ``findings`` that make it so, and the reasons why a part is not reported.
+    """
 
     at_ms: int
     health: str
     faults: list[str]
     brokers: list[BrokerStatus]
     backlog: dict[str, Backlog]
+    findings: list[Finding] = []
+
+
+class TopicOverview(msgspec.Struct, frozen=True):
+    """Figures of a topic at all its brokers that answered; None: one of them does not report it, or none has the topic.
+
+    ``in_per_second`` is the mean of the last minute. ``size_bytes`` is exact up to 256 messages a queue, otherwise from a sample of
+    as many. ``groups`` consume it now or have progress in it.
+    """
+
+    name: str
+    messages: int | None = None
+    in_per_second: float | None = None
+    size_bytes: int | None = None
+    groups: list[str] | None = None
+
+
+class QueueTrim(msgspec.Struct, frozen=True):
+    """Trim of a queue: its lowest offset before, and after."""
+
+    queue: MessageQueue
+    before: int
+    then: int
 
 
 class ConnectedClient(msgspec.Struct):

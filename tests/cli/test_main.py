@@ -18,7 +18,7 @@ import pytest
 from halfmoon.cli.shared.command_group import COMMANDS, load
 
 NOUNS = {
-    "topic": ("create", "list", "show", "delete"),
+    "topic": ("create", "list", "show", "delete", "trim"),
     "group": ("list", "show", "lag", "create", "delete", "reset"),
     "msg": ("get", "find", "trace", "resend"),
     "acl": ("list", "add", "rotate", "remove", "explain"),
@@ -62,7 +62,7 @@ def loaded_by(*words: str) -> set[str]:
     return set(ran.stdout.rpartition("LOADED ")[2].split())
 
 
-SHARED = {"", "errors", "instant", "lazy", "logs", "cli", "cli.main"}
+SHARED = {"", "documentation", "errors", "instant", "lazy", "logs", "cli", "cli.main"}
 SHARED |= {f"cli.shared{name}" for name in ("", ".app", ".command_group", ".lines", ".output", ".target")}
 """Modules of the package that the list of all commands takes."""
 FOR_A_HELP = SHARED | {f"cli.{name}" for name in ("topic", "shared.options", "shared.reading")}
@@ -171,7 +171,18 @@ def test_commands_that_list_or_find_take_fail_if_empty():
 
 
 ASKING = {
-    *("topic delete", "group delete", "group reset", "tx commit", "tx rollback", "delay cancel", "dlq replay", "outbox drop"),
+    *(
+        "topic delete",
+        "topic trim",
+        "group delete",
+        "group reset",
+        "group skip",
+        "tx commit",
+        "tx rollback",
+        "delay cancel",
+        "dlq replay",
+        "outbox drop",
+    ),
     "outbox resend",
     *("acl remove", "acl rotate", "spark replay", "spark dlq replay", "fsck", "console user remove"),
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from halfmoon.errors import broker_error
+
 
 def test_a_topic_is_made_shown_listed_and_deleted(run):
     made = run("topic", "create", "orders", "--queues", "3", "--json")
@@ -23,6 +25,35 @@ def test_a_topic_is_made_shown_listed_and_deleted(run):
 def test_topics_of_the_protocol_are_listed_when_asked_for(run):
     assert "TBW102" not in run("topic", "list", "--json").json()
     assert {"TBW102", "broker-a", "DefaultCluster"} <= set(run("topic", "list", "--all", "--json").json())
+
+
+def test_topics_are_listed_with_messages_rate_size_and_groups(run, topic):
+    run("produce", topic, "--count", "5", "order")
+    run("consume", topic, "--group", "C_list", "--idle", "300ms")
+
+    listed = run("topic", "list")
+    line = next(line for line in listed.out.splitlines() if line.split()[0] == topic)
+    found = next(row for row in run("topic", "list", "--jsonl").lines() if row["name"] == topic)
+
+    assert listed.out.split("\n")[0].split() == ["topic", "messages", "in/s", "size", "groups"]
+    assert line.split()[1] == "5"
+    assert line.split()[-1] == "1"
+    assert (found["messages"], found["groups"]) == (5, ["C_list"])
+    assert 5 * 91 < found["size_bytes"] < 5 * 1000
+    assert topic in run("topic", "list", "--names").out.splitlines()
+
+
+def test_topics_are_listed_by_name_where_figures_are_refused(run, topic, monkeypatch):
+    def refused(*_, **__):
+        raise broker_error(16, "no permission to look")
+
+    monkeypatch.setattr("halfmoon.Admin.topic_overview", refused)
+    ran = run("topic", "list")
+
+    assert ran.code == 0
+    assert next(line for line in ran.out.splitlines() if topic in line).split()[1:] == ["-", "-", "-", "-"]
+    assert "not reported: " in ran.err
+    assert "no permission to look" in ran.err
 
 
 def test_a_table_for_people_names_every_queue(run, topic):
@@ -87,3 +118,21 @@ def test_a_topic_is_deleted_only_when_that_is_confirmed(run, topic, at_terminal)
     assert topic in run("topic", "list", "--json").json()
     assert at_terminal("y\n", "topic", "delete", topic).code == 0
     assert topic not in run("topic", "list", "--json").json()
+
+
+def test_a_trim_is_shown_and_confirmed_and_then_nobody_is_given_the_messages(run, topic, at_terminal):
+    run("produce", topic, "--order-key", "one queue", *"abcd")
+
+    preview = run("topic", "trim", topic, "--offset", "3", "--dry-run", "--json").json()
+    assert sorted((each["before"], each["then"]) for each in preview["queues"]) == [(0, 3)]
+    assert at_terminal("n\n", "topic", "trim", topic, "--offset", "3").code == 1
+    assert len(run("consume", topic, "--json").lines()) == 4
+
+    ran = at_terminal("y\n", "topic", "trim", topic, "--offset", "3")
+    assert ran.code == 0
+    assert f"trim topic {topic}, so that 3 of its messages are never delivered again? [y/N]" in ran.err
+    assert [each["body"] for each in run("consume", topic, "--json").lines()] == ["d"]
+
+    assert run("topic", "trim", topic, "--before", "0", "--yes").code == 0  # nothing is that old
+    assert len(run("consume", topic, "--json").lines()) == 1
+    assert run("topic", "trim", topic).code == 2

@@ -24,6 +24,6 @@ def test_only_the_word_true_allows_one_that_is_not(value, refused):
 def test_a_refusal_names_the_file_the_fix_and_the_setting():
     assert exposed("a.yml", "the secrets in it") == (
         "a.yml: other users may read or change the secrets in it: close it with chmod 600, "
-        "or set HALFMOON_SECRETS_READABLE_BY_OTHERS=true (docs/access.md)"
+        "or set HALFMOON_SECRETS_READABLE_BY_OTHERS=true (halfmoon docs access)"
     )
     assert "or set acl_readable_by_others=true" in exposed("a.yml", "it", "acl_readable_by_others=true")

@@ -21,6 +21,8 @@ from halfmoon.broker.access.reading import CheckedReading
 from halfmoon.broker.admin.admin import AdminService
 from halfmoon.broker.admin.cleaning import Cleaning
 from halfmoon.broker.admin.configuration import Configuration
+from halfmoon.broker.admin.figures import Figures
+from halfmoon.broker.admin.trimming import Trimming
 from halfmoon.broker.batches.batches import Batches
 from halfmoon.broker.consumers.assignment import Assignment
 from halfmoon.broker.consumers.locks import Locks
@@ -99,7 +101,8 @@ class Broker:
         self.pulls = Pulls(context, self.holds)
         self.membership = Membership(context, self.pulls.filters.check)
         self.locks = Locks(context, self.membership.tell)
-        self.progress, self.resets, self.relay, self.queries = Progress(context), Resets(context), Relay(context), Queries(context)
+        self.progress = Progress(context, self.delays.redeliveries.count)
+        self.resets, self.relay, self.queries = Resets(context), Relay(context), Queries(context)
         self.services = Services()
         self.admin = AdminService(context, self.configuration, self.services, self._runtime_texts)
         self.cleaning = Cleaning(context, self.admin.forget_topic)
@@ -125,7 +128,8 @@ class Broker:
             self.gate, self.pulls, RangeReads(self.context, self.pulls), self.queries, self.pending_replies, self.relay, self.locks,
             self.stats, self.transactions, self.delays, self.redelivery, self.batches, self.access, self.administration,
             self.membership, self.progress, self.resets, self.assignment, self.admin, self.cleaning, self.configuration,
-            self.registration, ReplyMessages(self.context, self.gate, self.sends, self.relay),
+            self.registration, ReplyMessages(self.context, self.gate, self.sends, self.relay), Figures(self.context),
+            Trimming(self.context),
         )  # fmt: skip
         handlers = dict(self.services.handlers())
         last = frozenset(code for code, handler in handlers.items() if hasattr(handler, "handled_last"))
@@ -164,7 +168,7 @@ class Broker:
         out. Not if a connection brought bytes that are no frame: it is closed with the replies, so all requests before them must
         be answered first. Who brought more requests than its share of a turn has the others wait (`RequestBacklog`).
         """
-        self.pending_replies.now = now
+        self.pending_replies.now, self.offsets.now = now, now.steady
         if self.access is not None:
             self.access.turn(now.date)
         cut = self.peers.take(now.steady, self._read_in_order if self.backlog.waiting or self.backlog.slow else self._read)
@@ -269,7 +273,7 @@ class Broker:
 
     def tick(self, now: Instant) -> None:
         """Deadlines and periodic work."""
-        self.pending_replies.now = now
+        self.pending_replies.now, self.offsets.now = now, now.steady
         self.pulls.turn(now)
         self.store.tick(now)
         self.peers.tick(now.steady)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from halfmoon.documentation import see
 from halfmoon.settings import forms, setting
 from halfmoon.settings.connections import ConnectionSettings
 
@@ -58,7 +59,7 @@ class BrokerSettings(ConnectionSettings):
         "", java="namesrvAddr", form=forms.ADDRESSES, why="Name servers to register with, separated by semicolons."
     )
     register_secret: str = setting(
-        "", form=forms.SECRET, secret=True, why="Secret that the name servers want for a registration; see access.md."
+        "", form=forms.SECRET, secret=True, why=f"Secret that the name servers want for a registration; see {see('access')}."
     )
     region: str = setting(
         "DefaultRegion", java="regionId", form=forms.NAME, why="Region name in every reply to a send, and in every message."
@@ -69,7 +70,7 @@ class BrokerSettings(ConnectionSettings):
     permission: int = setting(6, java="brokerPermission", low=0, high=7, why="Bits: 2 write, 4 read.")
 
     acl_enable: bool = setting(
-        False, java="aclEnable", why="Take requests from accounts alone, and from white addresses; see access.md."
+        False, java="aclEnable", why=f"Take requests from accounts alone, and from white addresses; see {see('access')}."
     )
     acl_file: str = setting(
         "",
@@ -80,7 +81,7 @@ class BrokerSettings(ConnectionSettings):
     acl_mode: AclMode = setting(
         AclMode.OBJECTS,
         why="OBJECTS: permissions are for the messages, queues and groups that a request is about; ROCKETMQ: for the names in its "
-        "header alone, as in 4.9; see access.md.",
+        f"header alone, as in 4.9; see {see('access')}.",
     )
 
     acl_without_tls: bool = setting(

@@ -213,6 +213,12 @@ class Stats(Service):
         item = self._items.get((name, self._cluster if key is None else key))
         return (0.0, 0.0, 0.0) if item is None else (item.rate(0).per_second, item.rate(1).per_second, item.rate(2).per_second)
 
+    def incoming(self, topic: str) -> float | None:
+        """Return the messages of a topic stored a second, mean of the last minute; None: there are too many topics to count it."""
+        if self.item("TOPIC_PUT_NUMS", topic) is None and len(self._items) >= self.items_max:
+            return None
+        return self.per_second("TOPIC_PUT_NUMS", topic)[0]
+
     def topic_deleted(self, topic: str) -> None:
         """Forget the counters of a topic that was deleted."""
         self._forget(topic=topic)

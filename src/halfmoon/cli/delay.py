@@ -31,7 +31,7 @@ def list_(
         waiting = admin.delayed_messages(topic=topic, count_max=limit)
     if as_json:
         by_level = {str(level): count for level, count in waiting.by_level.items()}
-        show_json({"messages": waiting.messages, "by_level": by_level})
+        show_json({"messages": waiting.messages, "by_level": by_level}, rows="messages")
         return len(waiting.messages)
     rows = [
         (

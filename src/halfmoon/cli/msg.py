@@ -25,7 +25,7 @@ app.command(finds=True)(dump)
 BODY_LINE, BODY_WHOLE = 60, 4000
 
 
-@app.command()
+@app.command(aliases=("show",))
 def get(
     msg_id: Annotated[str | None, Argument(metavar="[ID]", help="The message id, as the sender or the broker knows it.")] = None,
     topic: Annotated[

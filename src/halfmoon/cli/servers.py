@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.places import data_home
 from halfmoon.client.constructors.name_servers import NAMESERVER_VARIABLES, default_name_servers
+from halfmoon.documentation import see
 from halfmoon.errors import HalfmoonError, SettingError, UsageError
 from halfmoon.logs import to_stderr
 from halfmoon.programs.cluster import BROKERS_MAX, cluster
@@ -76,7 +77,7 @@ UNTIL_EOF = Flag("--until-eof", "", None, "Stop when standard input ends, as a p
 HTTP_PORT = Flag(
     "--http-port", "PORT", "http.http_port", "Port for monitoring: /metrics, /healthz and /readyz; 0 takes a free one."
 )
-CONSOLE = Flag("--console", "", None, "Run the console beside it, in a process of its own, on loopback (console.md).")
+CONSOLE = Flag("--console", "", None, f"Run the console beside it, in a process of its own, on loopback ({see('console')}).")
 CONSOLE_PORT = Flag("--console-port", "PORT", None, "Port of the console; 0 takes a free one.", "8480")
 LOG = Flag("--log", "LEVEL", None, "Log level (stderr): error, warning, info or debug.", "warning")
 JSON = Flag("--json", "", None, "Print the ready line as JSON.")
@@ -241,7 +242,7 @@ def settings_from(name: str, values: Mapping[str, Any], environment: Mapping[str
 def _check_remote(name: str, settings: ServerSettings, values: Mapping[str, Any]) -> None:
     """Raise UsageError for a server that other machines can reach without permission, or without accounts."""
     if not values.get("allow_remote"):
-        how = "" if name == "nameserver" else ", and --acl FILE with accounts for it (docs/access.md)"
+        how = "" if name == "nameserver" else f", and --acl FILE with accounts for it ({see('access')})"
         raise UsageError(f"--host {settings.host} lets other machines connect: add --allow-remote to allow it{how}")
     broker = settings.broker
     if (
@@ -252,12 +253,12 @@ def _check_remote(name: str, settings: ServerSettings, values: Mapping[str, Any]
     ):
         raise UsageError(
             "accounts without TLS: a signed request can be overheard and repeated: require TLS for all connections "
-            "(tls.server.mode=enforcing, docs/tls.md); or --set acl_without_tls=true, where the network keeps strangers out"
+            f"(tls.server.mode=enforcing, {see('tls')}); or --set acl_without_tls=true, where the network keeps strangers out"
         )
     if name != "nameserver" and not broker.acl_enable and not values.get("insecure"):
         raise UsageError(
             "--allow-remote without accounts lets every machine send, read and administer: give --acl FILE (or aclEnable=true) "
-            "with accounts, see docs/access.md; or --insecure, where the network keeps strangers out"
+            f"with accounts, see {see('access')}; or --insecure, where the network keeps strangers out"
         )
 
 

@@ -20,10 +20,16 @@ from halfmoon.client.core.admin.batches import batches
 from halfmoon.client.core.admin.dead_letters import dead_letter, dead_letter_page, dead_letters
 from halfmoon.client.core.admin.delay import cancel_delayed, delayed_messages, delayed_page
 from halfmoon.client.core.admin.find import find_message, message_by_id, message_by_offset_id, messages_at, messages_by_key
+from halfmoon.client.core.admin.health.brokers import brokers
+from halfmoon.client.core.admin.health.group import backlogs, group_findings, group_health, groups_health
+from halfmoon.client.core.admin.health.server_kind import server_kind
+from halfmoon.client.core.admin.health.status import status
 from halfmoon.client.core.admin.replay import replay_dead_letter, replays
 from halfmoon.client.core.admin.resend import resend
 from halfmoon.client.core.admin.reset import consume_directly, consumer_offsets, reset_offsets
-from halfmoon.client.core.admin.status import backlogs, brokers, status
+from halfmoon.client.core.admin.skip import skip_message
+from halfmoon.client.core.admin.topics.overview import topic_overview
+from halfmoon.client.core.admin.topics.trim import trim_topic
 from halfmoon.client.core.admin.trace.trace import trace
 from halfmoon.client.core.admin.transactions import (
     check_transaction,
@@ -87,6 +93,7 @@ class Operations:
     cluster = Operation(AdminCore.cluster)
     status = Operation(status)
     brokers = Operation(brokers)
+    server_kind = Operation(server_kind)
     broker_runtime_info = Operation(AdminCore.broker_runtime_info)
     broker_config = Operation(AdminCore.broker_config)
     update_broker_config = Operation(AdminCore.update_broker_config)
@@ -99,6 +106,8 @@ class Operations:
     topic_configs = Operation(AdminCore.topic_configs)
     topic_route = Operation(AdminCore.topic_route)
     topic_stats = Operation(AdminCore.topic_stats)
+    topic_overview = Operation(topic_overview)
+    trim_topic = Operation(trim_topic)
     min_offset = Operation(AdminCore.min_offset)
     max_offset = Operation(AdminCore.max_offset)
     search_offset = Operation(AdminCore.search_offset)
@@ -114,7 +123,11 @@ class Operations:
     consume_stats = Operation(AdminCore.consume_stats)
     lag = Operation(AdminCore.lag)
     backlogs = Operation(backlogs)
+    group_health = Operation(group_health)
+    groups_health = Operation(groups_health)
+    group_findings = Operation(group_findings)
     reset_offsets = Operation(reset_offsets)
+    skip_message = Operation(skip_message)
     consumer_offsets = Operation(consumer_offsets)
     consume_directly = Operation(consume_directly)
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
+from halfmoon.documentation import see
 from halfmoon.errors import SettingError
 from halfmoon.limits import RECONSUME_MAX
 from halfmoon.model import ConsumeFrom, MessageModel, split_addresses
@@ -45,7 +46,7 @@ class ClientSettings:
         why="Encoding of request headers; every broker reads JSON.",
     )
     access_key: str = setting(
-        "", form=forms.KEY, why="Account that signs requests; empty: the variable HALFMOON_ACCESS_KEY (see access.md)."
+        "", form=forms.KEY, why=f"Account that signs requests; empty: the variable HALFMOON_ACCESS_KEY (see {see('access')})."
     )
     secret_key: str = setting("", form=forms.KEY, secret=True, why="Its secret; empty: the variable HALFMOON_SECRET_KEY.")
     security_token: str = setting(

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from ipaddress import ip_address, ip_network
 
 from halfmoon.columns.signing import ACCESS_KEY
+from halfmoon.documentation import see
 from halfmoon.errors import ACCESS_REFUSED, AccessRefused
 from halfmoon.instant import LONG_AGO, Instant
 from halfmoon.logs import RateLimitedLog
@@ -72,7 +73,7 @@ class Registrars:
             "refused: request=%s from=%s certificate=%.200r: it is not signed by who may register brokers",
             line.name, peer.remote, peer.names[:3],
         )  # fmt: skip
-        raise AccessRefused(f"{ACCESS_REFUSED}{line.name} needs the right to register: see docs/access.md")
+        raise AccessRefused(f"{ACCESS_REFUSED}{line.name} needs the right to register: see {see('access')}")
 
     def _certified(self, peer: Peer) -> bool:
         return not self._certificates.isdisjoint(peer.names) or self.is_administrator(peer.names)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from halfmoon.documentation import see
 from halfmoon.settings import forms, setting
 from halfmoon.settings.connections import ConnectionSettings
 
@@ -18,7 +19,7 @@ class NameServerSettings(ConnectionSettings):
         "",
         form=forms.NETWORKS,
         why="Machines that may register brokers and change routes and values; others must sign that with register_secret. Empty, "
-        "and without a secret: everybody may; see access.md.",
+        f"and without a secret: everybody may; see {see('access')}.",
     )
     register_secret: str = setting(
         "",
@@ -33,7 +34,7 @@ class NameServerSettings(ConnectionSettings):
         "",
         form=forms.CERTIFICATES,
         why="Names in the certificates of clients that may register brokers and change routes and values unsigned; needs "
-        "tls.server.need.client.auth. See access.md.",
+        f"tls.server.need.client.auth. See {see('access')}.",
     )
     order_message_enable: bool = setting(
         False, java="orderMessageEnable", why="Routes carry the topic's entry of the namespace ORDER_TOPIC_CONFIG."

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from halfmoon.broker.access.files import RuleFiles
 from halfmoon.broker.broker import Broker
 from halfmoon.broker.settings import BrokerSettings
+from halfmoon.documentation import see
 from halfmoon.errors import HalfmoonError, SettingError
 from halfmoon.model import split_address, split_addresses
 from halfmoon.nameserver.nameserver import NameServer
@@ -119,7 +120,7 @@ class Program(NamedTuple):
             self.disk.abandon()
 
 
-UNASKED = "clients are not asked for one: set tls.server.need.client.auth and a certificate of the server's own (docs/tls.md)"
+UNASKED = f"clients are not asked for one: set tls.server.need.client.auth and a certificate of the server's own ({see('tls')})"
 """Why certificates of clients have no effect."""
 
 Programs = tuple[Program, ...]
@@ -385,7 +386,7 @@ def _outgoing_tls(tls: TlsSettings, beside: str) -> OutgoingTls | None:
     if beside and tls.server_client_auth is ClientCertificates.REQUIRE and not tls.client_cert:
         raise SettingError(
             "tls.server.need.client.auth=require is for the broker's own connection to the name server, too: give it a certificate"
-            " (tls.client.certPath, tls.client.keyPath), or set tls.server.need.client.auth=optional (docs/tls.md)"
+            f" (tls.client.certPath, tls.client.keyPath), or set tls.server.need.client.auth=optional ({see('tls')})"
         )
     asked = ClientTls(tls.client_trust, tls.client_cert, tls.client_key, tls.client_key_password, tls.client_auth_server)
     return OutgoingTls(asked, frozenset(filter(None, [beside])))
@@ -406,7 +407,7 @@ def _rule_files(settings: ServerSettings) -> RuleFiles | None:
         return None
     path = Path(broker.acl_file).expanduser().absolute() if broker.acl_file else home / RULES
     if not path.exists():  # a disk would make the directory
-        raise SettingError(f"{path}: there is no such file of accounts: see docs/access.md")
+        raise SettingError(f"{path}: there is no such file of accounts: see {see('access')}")
     root, main = (path.parent, path.name) if broker.acl_file else (home, RULES)
     return RuleFiles(RealDisk(root, PERMISSIONS[settings.store.readable_by]), str(root), main)
 

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from halfmoon.documentation import see
 from halfmoon.settings import forms, setting
 
 NEVER_PUBLIC = frozenset({"localhost", "local", "internal", "test", "invalid", "example"})
@@ -29,7 +30,7 @@ class HttpSettings:
     """Settings of the HTTP port that answers `/metrics`, `/healthz` and `/readyz`."""
 
     http_port: int | None = setting(
-        None, low=0, high=65535, why="Port for monitoring (docs/monitoring.md); 0: a free one. Not set: there is none."
+        None, low=0, high=65535, why=f"Port for monitoring ({see('monitoring')}); 0: a free one. Not set: there is none."
     )
     http_host: str = setting(
         "127.0.0.1", form=forms.HOST, why="The address that it listens on; anything but loopback requires --allow-remote."

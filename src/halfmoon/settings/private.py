@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from halfmoon.documentation import see
+
 VARIABLE = "HALFMOON_SECRETS_READABLE_BY_OTHERS"
 """Variable that, set to true, allows such files of credentials, and such a database of the console."""
 
@@ -19,7 +21,7 @@ def is_private(mode: int) -> bool:
 
 def exposed(name: object, what: str, setting: str = f"{VARIABLE}=true") -> str:
     """Return the reason why a file is refused, and the remedy."""
-    return f"{name}: other users may read or change {what}: close it with chmod 600, or set {setting} (docs/access.md)"
+    return f"{name}: other users may read or change {what}: close it with chmod 600, or set {setting} ({see('access')})"
 
 
 def is_refused(mode: int, environment: Mapping[str, str]) -> bool:

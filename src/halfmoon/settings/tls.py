@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from halfmoon.documentation import see
 from halfmoon.settings import forms, setting
 
 
@@ -83,5 +84,5 @@ class TlsSettings:
     test_mode: bool = setting(
         False,
         java="tls.test.mode.enable",
-        why="RocketMQ's default, a certificate that nobody can verify: refused; tls.md says how to make one.",
+        why=f"RocketMQ's default, a certificate that nobody can verify: refused; {see('tls')} says how to make one.",
     )

@@ -65,9 +65,34 @@ def span_text(ms: int) -> str:
     return f"{whole // 3600}h{whole // 60 % 60:02}m" if whole < 86_400 else f"{whole // 86_400}d{whole // 3600 % 24:02}h"
 
 
+def count_text(count: int, singular: str = "message") -> str:
+    """Return a count with its noun: ``1 message``, ``1,200 messages``."""
+    return f"{count:,} {singular}" if count == 1 else f"{count:,} {singular}s"
+
+
+def wait_text(count: int) -> str:
+    """Return how many messages wait, as words."""
+    return f"{count_text(count)} {'waits' if count == 1 else 'wait'}"
+
+
+def tries_text(count: int) -> str:
+    """Return how often something was tried: ``1 try``, ``235 tries``."""
+    return f"{count:,} {'try' if count == 1 else 'tries'}"
+
+
 def rate_text(per_second: float) -> str:
     """Return a rate for people: ``1,200``, ``3.5``, ``0.02``. A message a minute is not nothing."""
     return f"{per_second:,.0f}" if per_second >= 9.95 else f"{per_second:.2g}"
+
+
+def size_text(size_bytes: int) -> str:
+    """Return a number of bytes for people: ``512 B``, ``3.4 KiB``, ``120 GiB``."""
+    size, unit = float(size_bytes), "B"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB", "PiB"):
+        if size < 1023.5 or unit == "PiB":
+            break
+        size /= 1024
+    return f"{size:.0f} {unit}" if unit == "B" or size >= 99.5 else f"{size:.1f} {unit}"
 
 
 def message_facts(message: StoredMessage) -> dict[str, Any]:

@@ -35,6 +35,7 @@ from halfmoon.wire.headers.offset import (
     UpdateConsumerOffset,
 )
 from halfmoon.wire.headers.topic import DeleteTopicInBroker, QueryConsumeTimeSpan, QueryTopicConsumeByWho
+from tests.broker.consumers.test_redelivery import back, consuming, sent
 from tests.broker.talk import START_MS
 
 T = "orders"
@@ -427,3 +428,53 @@ def test_the_topics_and_the_subscription_of_a_group_are_told(talk):
     assert (topics.topic_list, topics.broker_addr) == ([T], "127.0.0.1:10911")
     assert (away.group, away.topic, away.subscription_data) == ("G", T, None)
     assert here.subscription_data.sub_string == "red"
+
+
+def unmoved(talk, group="G"):
+    stats = from_json(ConsumeStats, talk.ask(GetConsumeStats(consumer_group=group, topic=T)).body)
+    return stats.offset_table[MessageQueue(T, "broker-a", 0)].unmoved_ms
+
+
+def test_consume_stats_say_how_long_the_progress_of_a_queue_stands_still_though_messages_wait(talk):
+    made(talk, 2)
+    update(talk, 1)
+    talk.wait(5_000)
+    assert unmoved(talk) == 5_000
+    update(talk, 1)
+    assert unmoved(talk) == 5_000, "a report of the same progress is no move"
+    update(talk, 2)
+    assert unmoved(talk) is None, "nothing waits"
+
+    talk.wait(60_000)
+    talk.send(T, b"late")
+    talk.wait(3_000)
+    assert unmoved(talk) == 3_000, "the group stood still before, for nothing waited"
+
+
+def test_a_start_counts_from_itself_how_long_progress_stands_still(talk):
+    made(talk, 2)
+    update(talk, 1)
+    talk.wait(100_000)
+    talk.restart()
+    talk.wait(7_000)
+
+    assert unmoved(talk) == 7_000
+
+
+def test_progress_that_is_set_anew_has_moved(talk):
+    made(talk, 2)
+    update(talk, 1)
+    talk.wait(50_000)
+    talk.ask(CloneGroupOffset(src_group="G", dest_group="H", topic=T))
+    talk.wait(1_000)
+
+    assert (unmoved(talk), unmoved(talk, "H")) == (51_000, 1_000)
+
+
+def test_consume_stats_count_messages_that_are_delayed_until_their_redelivery(talk):
+    consuming(talk, T)
+    message = sent(talk, topic=T)
+    assert talk.ask(back(message.physical_offset)).code == 0
+
+    stats = from_json(ConsumeStats, talk.ask(GetConsumeStats(consumer_group="G")).body)
+    assert stats.delayed_redeliveries == 1

@@ -12,6 +12,7 @@ from halfmoon.wire.headers.admin import GetBrokerRuntimeInfo
 from halfmoon.wire.headers.group import GetBrokerConsumeStats
 from halfmoon.wire.headers.offset import UpdateConsumerOffset
 from halfmoon.wire.headers.topic import DeleteTopicInBroker, UpdateAndCreateTopic
+from tests.broker.consumers.test_redelivery import back, consuming, sent
 from tests.broker.half import CHECKS, COMMIT, ROLLBACK, end, prepare, produce
 
 ROW = ("DefaultCluster", "broker-a")
@@ -196,3 +197,31 @@ def test_gathering_lets_others_go_first_between_few_queues(talk):
     commit(talk, 0, topic="wide")
     pauses = sum(sample is None for sample in Figures(talk.broker).samples(talk.instant))
     assert pauses >= 8, "256 queues at once: four times for the topic, four times for the group"
+
+
+def test_a_queue_counts_as_stuck_when_messages_have_waited_for_a_minute_and_members_make_no_progress(talk):
+    talk.consume("T")
+    for _ in range(3):
+        talk.send("T")
+    commit(talk, 1)
+    talk.wait(59_000)
+    assert of(talk, "halfmoon_group_stuck_queues", *ROW, "T", "G") == 0
+    talk.wait(1_000)
+    assert of(talk, "halfmoon_group_stuck_queues", *ROW, "T", "G") == 1
+    commit(talk, 2)
+    assert of(talk, "halfmoon_group_stuck_queues", *ROW, "T", "G") == 0
+
+    talk.wait(61_000)
+    talk.lose(1)
+    assert of(talk, "halfmoon_group_stuck_queues", *ROW, "T", "G") == 0, "without members it is behind, and not stuck"
+
+
+def test_messages_that_wait_for_redelivery_are_counted_on_their_way_and_in_the_retry_topic(talk):
+    consuming(talk)
+    for _ in range(2):
+        assert talk.ask(back(sent(talk).physical_offset)).code == 0
+    assert of(talk, "halfmoon_group_redelivery", "broker-a", "G") == 2
+    talk.wait(11_000)
+    assert of(talk, "halfmoon_group_redelivery", "broker-a", "G") == 2
+    commit(talk, 1, topic="%RETRY%G")
+    assert of(talk, "halfmoon_group_redelivery", "broker-a", "G") == 1

@@ -54,7 +54,7 @@ def given_up(run, topic, cluster):
     group = f"C_{topic}"[:60]
     with shop(cluster, topic, group) as found:
         for key, tag, amount in (("k1", "A", 7), ("k2", "B", 700)):
-            sent = run("produce", "--topic", topic, "--key", key, "--tag", tag, "--prop", f"amount={amount}", f"body {key}")
+            sent = run("produce", "--topic", topic, "--key", key, "--tag", tag, "--property", f"amount={amount}", f"body {key}")
             assert sent.code == 0
             until(partial(has, run, group, key))
         found.group = group

@@ -153,3 +153,22 @@ def test_an_option_without_its_value_is_refused(words):
     code, output = said(*words)
 
     assert (code, "requires an argument" in output) == (2, True)
+
+
+def test_an_alias_runs_the_command_and_both_helps_name_it(capsys):
+    app = App(help="Things.", name="things")
+    seen = []
+
+    @app.command(aliases=("describe",))
+    def show() -> None:
+        """Show a thing."""
+        seen.append("shown")
+
+    app.main(["describe"], standalone_mode=False)
+    app.main(["--help"], standalone_mode=False)
+    app.main(["describe", "--help"], standalone_mode=False)
+
+    out = capsys.readouterr().out
+    assert seen == ["shown"]
+    assert "show, describe  Show a thing." in out
+    assert "show, also called describe." in out

@@ -223,3 +223,16 @@ def test_what_is_not_there_weighs_nothing(store: Store):
 
     assert store.ranges.weigh("nobody", 0, 0, 100) == [0] * 16
     assert sum(store.ranges.weigh("t", 0, 0, 32)) == 16 * one
+
+
+def test_the_size_of_a_queue_is_exact_while_it_has_few_messages_and_near_from_then_on(store: Store):
+    for k in range(200):
+        store.append("t", 0, [draft(bytes(k))], NOW)
+    whole = len(joined(store.ranges.read("t", 0, 0, 200, 1 << 30)))
+    assert store.ranges.size_bytes("t", 0) == whole
+
+    for k in range(2000):
+        store.append("t", 0, [draft(bytes(k % 100))], NOW)
+    total = sum(store.queues["t", 0].entry(at)[1] for at in range(2200))
+    assert abs(store.ranges.size_bytes("t", 0) - total) < total * 0.2
+    assert store.ranges.size_bytes("t", 1) == store.ranges.size_bytes("u", 0) == 0

@@ -15,6 +15,7 @@ import msgspec
 
 from halfmoon.broker.access.accounts import FILE_BYTES_MAX, Account, RuleFile, read_rules, write_rules
 from halfmoon.broker.access.addresses import Pattern
+from halfmoon.documentation import see
 from halfmoon.errors import BrokerError, SettingError
 from halfmoon.ports import Disk
 from halfmoon.settings.private import exposed
@@ -146,7 +147,7 @@ class RuleFiles(NamedTuple):
         try:
             size = self.disk.file_size(path)
         except FileNotFoundError:
-            raise SettingError(f"{self.name(path)}: there is no such file of accounts: see docs/access.md") from None
+            raise SettingError(f"{self.name(path)}: there is no such file of accounts: see {see('access')}") from None
         if size > FILE_BYTES_MAX:
             raise SettingError(f"{self.name(path)}: longer than {FILE_BYTES_MAX} bytes")
         if not (self.open_to_others or self.disk.is_private(path)):

@@ -11,6 +11,7 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from halfmoon.broker.names import is_system_topic
 from halfmoon.broker.tables import Tables
 from halfmoon.errors import SystemBusy
+from halfmoon.instant import LONG_AGO, Steady
 from halfmoon.logs import listed
 from halfmoon.wire.bodies import ConsumerOffsetTable, from_json, to_json
 
@@ -29,6 +30,9 @@ class Offsets:
 
     def __init__(self, tables: Tables, groups: Iterable[str] = ()) -> None:
         """Load the saved offsets. ``groups``: the saved groups; some without a file of offsets are logged."""
+        self.now: Steady = LONG_AGO
+        """Steady time of the present turn; set by the broker."""
+        self._moved: dict[str, dict[int, Steady]] = {}
         saved = tables.load(PATH, lambda data: from_json(ConsumerOffsetTable, data, bounds=None))
         self._table: dict[str, dict[int, int]] = dict(saved.offset_table) if saved is not None else {}
         self._count = sum(map(len, self._table.values()))
@@ -67,8 +71,14 @@ class Offsets:
                 if self._count >= self.entries_max:
                     raise SystemBusy(f"the broker keeps the progress of {self.entries_max} queues and groups, its bound")
                 self._count += 1
-            self._table.setdefault(f"{topic}@{group}", {})[queue_id] = offset
+            key = f"{topic}@{group}"
+            self._table.setdefault(key, {})[queue_id] = offset
+            self._moved.setdefault(key, {})[queue_id] = self.now
             self._changed()
+
+    def moved_at(self, group: str, topic: str, queue_id: int) -> Steady | None:
+        """Return when the group's progress in a queue last changed; None: not since this broker started."""
+        return self._moved.get(f"{topic}@{group}", {}).get(queue_id)
 
     def keys(self) -> list[str]:
         """Return ``topic@group`` of all progress."""
@@ -85,6 +95,7 @@ class Offsets:
         if count > max(self._count, self.entries_max):
             raise SystemBusy(f"the broker keeps the progress of {self.entries_max} queues and groups, its bound")
         self._table[key] = dict(queues)
+        self._moved[key] = dict.fromkeys(queues, self.now)
         self._count = count
         self._changed()
 
@@ -111,6 +122,7 @@ class Offsets:
         """
         for key in [key for key in self._table if _matches(key, topic, group)]:
             self._count -= len(self._table.pop(key))
+            self._moved.pop(key, None)
             self._changed()
 
     def everything(self) -> bytes:

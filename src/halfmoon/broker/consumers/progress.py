@@ -5,17 +5,18 @@ Follows ConsumerManageProcessor and AdminBrokerProcessor (RocketMQ 4.9.8).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from halfmoon.broker.consumers.offsets import PATH as OFFSETS
 from halfmoon.broker.context import Context
-from halfmoon.broker.names import check_group
+from halfmoon.broker.names import check_group, retry_topic
 from halfmoon.broker.pull.deleted_topics import NOTHING
 from halfmoon.broker.request import Handlers, Reply, Request
 from halfmoon.broker.saving import saved_later, saves
 from halfmoon.broker.service import Service
 from halfmoon.broker.topics import check_birth
 from halfmoon.errors import BrokerError, QueryNotFound, TopicRecreated
+from halfmoon.instant import Instant, Steady
 from halfmoon.model import MessageQueue
 from halfmoon.wire.bodies import (
     BrokerConsumeStats,
@@ -53,7 +54,9 @@ I64_MAX = 2**63 - 1
 class Progress(Service):
     """The service that answers 14, 15, 43, 208, 300, 303, 308, 314, 317, 343 and 345."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, redeliveries: Callable[[str], int | None]) -> None:
+        """``redeliveries`` returns how many messages for a retry topic are delayed; None: not known yet."""
+        self._redeliveries, self._started = redeliveries, context.started.steady
         self._settings, self._store, self._topics, self._groups = context.settings, context.store, context.topics, context.groups
         self._clients, self._offsets, self._stats = context.clients, context.offsets, context.stats
         self._stale_offsets = context.stale_offsets
@@ -165,7 +168,8 @@ class Progress(Service):
         """Return a group's progress against the ends of its queues (208).
 
         Differs: without a topic the original answers for the topics of which the group has progress; a group that is online and has
-        none yet would seem to lag behind nothing. Ours adds the topics that it subscribes to.
+        none yet would seem to lag behind nothing. Ours adds the topics that it subscribes to, how long the progress of each queue
+        has not moved though messages wait, and how many messages are delayed until they are delivered again.
         """
         header = request.header(GetConsumeStats)
         if header.topic and header.topic.strip():
@@ -174,7 +178,36 @@ class Progress(Service):
             topics = [topic for topic in header.topic_list.split(";") if topic]
         else:
             topics = self._topics_of(header.consumer_group)
-        return Reply(body=to_json(self._lag(header.consumer_group, topics)))
+        lag = self._lag(header.consumer_group, topics)
+        for queue, wrapper in lag.offset_table.items():
+            if wrapper.broker_offset > wrapper.consumer_offset:
+                wrapper.unmoved_ms = self.unmoved_ms(header.consumer_group, queue, wrapper.consumer_offset, request.now)
+        lag.delayed_redeliveries = self._redeliveries(retry_topic(header.consumer_group))
+        return Reply(body=to_json(lag))
+
+    def unmoved_ms(self, group: str, queue: MessageQueue, offset: int, now: Instant) -> int:
+        """Return for how long the progress of a group has not moved though a message waits; since the start at most.
+
+        0 where the waiting message cannot be read.
+        """
+        lowest = max(offset, self._store.queue_min(queue.topic, queue.queue_id))
+        waits_ms = now.date - (self._ms(queue.topic, queue.queue_id, lowest) or now.date)
+        return max(0, min(now.steady - self.unmoved_since(group, queue.topic, queue.queue_id), waits_ms))
+
+    def unmoved_since(self, group: str, topic: str, queue_id: int) -> Steady:
+        """Return when the progress of a group in a queue last changed; not before this broker started."""
+        moved_at = self._offsets.moved_at(group, topic, queue_id)
+        return self._started if moved_at is None else moved_at
+
+    def redelivery(self, group: str) -> int | None:
+        """Return how many messages wait until a group is given them again, in its retry topic or on their way; None: not known."""
+        topic = retry_topic(group)
+        delayed, config = self._redeliveries(topic), self._topics.get(topic)
+        if delayed is None or config is None:
+            return delayed
+        queues = range(self._topics.queue_count(config))
+        ends = ((self._store.queue_max(topic, queue_id), self._offsets.get(group, topic, queue_id) or 0) for queue_id in queues)
+        return delayed + sum(max(0, end - consumed) for end, consumed in ends)
 
     def _topics_of(self, group: str) -> list[str]:
         return self._with_subscribed(group, self._offsets.topics_of(group))

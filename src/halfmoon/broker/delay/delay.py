@@ -20,6 +20,7 @@ from halfmoon.broker.delay.levels import Levels
 from halfmoon.broker.delay.progress import DeliveryProgress
 from halfmoon.broker.delay.properties import ASKED, PARKING, with_place
 from halfmoon.broker.delay.query import DelayListing
+from halfmoon.broker.delay.redeliveries import DelayedRedeliveries
 from halfmoon.broker.delay.timer import CANCEL_KEY, Timer
 from halfmoon.broker.metrics import declared as metrics
 from halfmoon.broker.names import SCHEDULE_TOPIC, TIMER_TOPIC
@@ -74,6 +75,7 @@ class Delays(Service):
         }
         keeping.go_on(self.level_queues, self.timer, self.deliveries)
         self.deliveries.on_created = self._queue_created
+        self.redeliveries = DelayedRedeliveries(store, self.level_queues)
         self.listing = DelayListing(settings, store, self.level_queues, self.timer)
         self._turn = 0
         store.maintenance.pin("delayed messages", self.needed_from, firm=False)
@@ -252,6 +254,7 @@ class Delays(Service):
         stored = (body, properties, flag, sys_flag, born_ms, born_host, reconsume_times, identity, due)
         appended = self._sends.append(SCHEDULE_TOPIC, level - 1, [stored], now)
         self.level_queues[level].parked(appended.queue_offset + 1, due)
+        self.redeliveries.parked(topic, level, appended.queue_offset)
         return appended
 
     def capped(self, level: int) -> int:
@@ -264,6 +267,8 @@ class Delays(Service):
 
     def due(self, now: Instant) -> Steady | None:
         """When `tick` wants to be called."""
+        if not self.redeliveries.is_complete:
+            return now.steady
         wanted = [level_queue.due for level_queue in self.level_queues.values() if level_queue.due is not None]
         if (timer_due := self.timer.due) is not None:
             wanted.append(timer_due)
@@ -272,6 +277,7 @@ class Delays(Service):
     def tick(self, now: Instant) -> None:
         """Deliver some of the due messages, of each level in turn. `due` says if there are more."""
         self._log.tick(now.steady)
+        self.redeliveries.read()
         date = now.date
         sources: list[LevelQueue | Timer] = [
             level_queue for level_queue in self.level_queues.values() if level_queue.due is not None and level_queue.due <= date

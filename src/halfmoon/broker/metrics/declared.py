@@ -86,6 +86,12 @@ GROUP_OFFSET = _metric("rocketmq_consumer_offset", GROUP, "Messages of a topic t
 ACCUMULATED = _metric("rocketmq_message_accumulation", GROUP, "Lag: messages of a topic that a group has not consumed yet.")
 LATENCY = _metric("rocketmq_group_get_latency_by_storetime", GROUP, "Age of the oldest of these, in ms; 0: there are none.")
 LAG = _metric("halfmoon_group_lag_seconds", GROUP, "The same in seconds.")
+STUCK = _metric(
+    "halfmoon_group_stuck_queues", GROUP, "Queues where messages wait for a group with members, without progress for 60 s."
+)  # fmt: skip
+REDELIVERY = _metric(
+    "halfmoon_group_redelivery", _OF_GROUP, "Messages that wait to be delivered to a group again, delayed ones included."
+)  # fmt: skip
 MEMBERS = _metric("halfmoon_group_members", _OF_GROUP, "Connections of a consumer group.")
 DIFFERENCE = _metric("rocketmq_group_diff", _DIFFERENCE, "As `rocketmq_message_accumulation`, of ordinary topics.")
 RETRY_DIFFERENCE = _metric("rocketmq_group_retrydiff", _DIFFERENCE, "The same of the group's retry topic.")

@@ -9,6 +9,7 @@ from halfmoon.broker.metrics import declared as m
 from halfmoon.broker.metrics.lag import OldestMessages
 from halfmoon.broker.names import DEAD_PREFIX, RETRY_PREFIX, SYSTEM_GROUP_PREFIX, is_system_topic
 from halfmoon.instant import Instant
+from halfmoon.limits import STUCK_MS
 from halfmoon.metrics import Metric, Samples
 from halfmoon.model import MessageModel
 
@@ -36,7 +37,7 @@ class Figures:
         own = self._context.topics.own_names()
         for topic in self._context.topics.names():
             yield from self._topic(topic, is_own=topic in own or is_system_topic(topic))
-        yield from self._groups(now.date)
+        yield from self._groups(now)
 
     # ------------------------------------------------------------ the broker
 
@@ -97,7 +98,7 @@ class Figures:
         if (item := self._stats.item("TOPIC_PUT_SIZE", topic)) is not None:
             yield m.TOPIC_BYTES, labels, item.rate(0).per_second
 
-    def _groups(self, now: int) -> Samples:
+    def _groups(self, now: Instant) -> Samples:
         """Yield what groups have consumed: where they have progress, and what they subscribe to."""
         keys = dict.fromkeys(self._context.offsets.keys())
         for group, info in list(self._context.clients.consumers.items()):
@@ -108,8 +109,12 @@ class Figures:
             topic, _, group = key.rpartition("@")
             if not group.startswith(SYSTEM_GROUP_PREFIX):
                 yield from self._group(topic, group, now)
+        for group in self._context.groups.names():
+            yield None
+            if not group.startswith(SYSTEM_GROUP_PREFIX) and (waiting := self._broker.progress.redelivery(group)) is not None:
+                yield m.REDELIVERY, (self._name, group), waiting
 
-    def _group(self, topic: str, group: str, now: int) -> Samples:
+    def _group(self, topic: str, group: str, now: Instant) -> Samples:
         """Yield a group's progress in a topic.
 
         A group that is online has no lag in topics that it no longer subscribes to; a broadcasting group keeps no progress here.
@@ -126,22 +131,26 @@ class Figures:
             yield m.SENT_BACK, labels, item.rate(0).total
         if info is not None and info.model is MessageModel.BROADCASTING:
             return
-        consumed, behind, since = yield from self._progress(topic, group, config.read_queue_nums, now)
+        consumed, behind, since, stuck = yield from self._progress(topic, group, config.read_queue_nums, now)
         yield m.GROUP_OFFSET, labels, consumed
         yield m.ACCUMULATED, labels, behind
         if since is not None:
-            yield m.LATENCY, labels, now - since
-            yield m.LAG, labels, (now - since) / 1000
+            yield m.LATENCY, labels, now.date - since
+            yield m.LAG, labels, (now.date - since) / 1000
         members = 0 if info is None else len(info.members)
+        yield m.STUCK, labels, stuck if members else 0
         yield _difference(topic), (group, topic, str(members), str(int(MessageModel.CLUSTERING))), behind
 
-    def _progress(self, topic: str, group: str, queue_count: int, now: int) -> Generator[None, None, tuple[int, int, int | None]]:
+    def _progress(
+        self, topic: str, group: str, queue_count: int, now: Instant
+    ) -> Generator[None, None, tuple[int, int, int | None, int]]:
         """Return how many messages are consumed, how many are not, and when the oldest of these was stored (now: there are none).
 
-        None as the last: it is not known, because something could not be read or too much was.
+        None: it is not known, because something could not be read or too much was. Last, in how many queues messages have waited
+        for `STUCK_MS` without progress.
         """
         queues, offsets, oldest = self._store.queues, self._context.offsets, self.oldest
-        consumed = behind = 0
+        consumed = behind = stuck = 0
         first: int | None = None
         is_known = True
         for queue_id in range(queue_count):
@@ -160,10 +169,18 @@ class Figures:
             is_known = is_known and place is not None
             if place is not None and (first is None or place < first):
                 first = place
+            stuck += self._stands(group, topic, queue_id, place, now)
             if oldest.reads > reads:
                 yield None
-        stored_ms = now if first is None else oldest.stored_ms(first)
-        return consumed, behind, None if stored_ms is None or not is_known else min(now, stored_ms)
+        stored_ms = now.date if first is None else oldest.stored_ms(first)
+        return consumed, behind, None if stored_ms is None or not is_known else min(now.date, stored_ms), stuck
+
+    def _stands(self, group: str, topic: str, queue_id: int, place: int | None, now: Instant) -> bool:
+        """Whether the message at a physical offset has waited for `STUCK_MS`, and the progress has stood still as long."""
+        if place is None or now.steady - self._broker.progress.unmoved_since(group, topic, queue_id) < STUCK_MS:
+            return False
+        stored_ms = self.oldest.stored_ms(place)
+        return stored_ms is not None and now.date - stored_ms >= STUCK_MS
 
 
 def _difference(topic: str) -> Metric:

@@ -9,6 +9,7 @@ from halfmoon.cli.shared.app import App, Option
 from halfmoon.cli.shared.lines import say, say_failing
 from halfmoon.cli.shared.options import LOCAL, Cluster, Json, NameServer
 from halfmoon.cli.shared.output import show_json, show_table
+from halfmoon.shown.texts import facts_of
 
 app = App(
     help="List the producers and consumers that are connected.\n\nExample: halfmoon client list --group C_shop",
@@ -35,7 +36,7 @@ def list_clients(
         found = admin.clients(group, cluster=cluster, failing=failing)
     say_failing(failing)
     if as_json:
-        show_json(found)
+        show_json(facts_of(found), rows="clients")
         return len(found.clients)
     rows = [
         (each.kind, each.group, each.client_id, each.address, each.language, each.version, ", ".join(each.brokers))

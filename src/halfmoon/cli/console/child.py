@@ -18,6 +18,7 @@ from threading import Event, Thread
 from typing import Any
 
 from halfmoon.cli.console.listening import HOST, check_extra, listen, url_of
+from halfmoon.documentation import see
 from halfmoon.errors import SettingError
 from halfmoon.programs.embedded import Programs, reachable
 from halfmoon.settings.tls import TlsMode
@@ -122,7 +123,7 @@ def cluster_of(programs: Programs) -> dict[str, Any]:
     if access is not None:
         found = next((account for account in access.rules.accounts.values() if account.admin), None)
         if found is None:
-            raise SettingError("the console asks as an administrator, and no account has admin: true (docs/access.md)")
+            raise SettingError(f"the console asks as an administrator, and no account has admin: true ({see('access')})")
         settings |= {"access_key": found.access_key, "secret_key": found.secret.decode()}
         # Another program could register a broker name, get signed requests, and repeat them at another broker.
         settings["signed_addresses"] = ";".join([settings["nameserver"], *(each.address for each in programs if each.broker)])

@@ -21,6 +21,7 @@ from halfmoon.cli.shared.options import LOCAL, Json, NameServer
 from halfmoon.cli.shared.output import show_json
 from halfmoon.cli.shared.places import console_directory
 from halfmoon.console.access.database import NAME
+from halfmoon.documentation import see
 from halfmoon.errors import UsageError
 from halfmoon.logs import to_stderr
 from halfmoon.settings.forms import is_loopback
@@ -68,7 +69,7 @@ def console(
     if not is_loopback(host) and certificate is None and not public_url.startswith("https:"):
         raise UsageError(
             f"--host {host} would send passwords over the network as they are: give --certificate FILE, or --behind-proxy URL of "
-            "a proxy that speaks TLS (docs/console.md)"
+            f"a proxy that speaks TLS ({see('console')})"
         )
     check_extra()
     to_stderr(logging.WARNING)

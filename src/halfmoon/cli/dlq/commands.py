@@ -99,7 +99,7 @@ def list_(
         shown, more = letters[:limit], len(letters) > limit
         facts = [_facts(admin, letter) for letter in shown]
     if as_json:
-        show_json({"dead_letters": facts, "more": more})
+        show_json({"dead_letters": facts, "more": more}, rows="dead_letters")
     else:
         names = ("dead-lettered", "group", "topic", "tag", "keys", "tries", "reason", "replayed", "id")
         show_table("dead letters", names, [_row(letter, of_letter) for letter, of_letter in zip(shown, facts)])
@@ -168,7 +168,7 @@ def replay(
             for letter in paced(letters, None if dry_run else rate)
         ]
     if as_json:
-        show_json({"dry_run": dry_run, "replays": rows})
+        show_json({"dry_run": dry_run, "replays": rows}, rows="replays")
     else:
         _show_replays(rows)
     if any(row["outcome"].startswith("failed") for row in rows):

@@ -40,7 +40,7 @@ def report(
         reasons = reasons_of(letter for name in groups for letter in _letters(admin, name, begin_ms))
     shown, more = reasons[:limit], len(reasons) > limit
     if as_json:
-        show_json({"reasons": [asdict(reason) for reason in shown], "more": more})
+        show_json({"reasons": [asdict(reason) for reason in shown], "more": more}, rows="reasons")
         return len(shown)
     names = ("group", "topic", "reason", "count", "tries", "bytes", "oldest", "newest")
     rows = [[*astuple(reason)[:6], time_text(reason.oldest_ms), time_text(reason.newest_ms)] for reason in shown]

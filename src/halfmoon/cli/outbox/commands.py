@@ -256,7 +256,7 @@ def _show(entries: list[T], limit: int, show: Callable[[list[T]], None], *, as_j
     """Write at most so many entries, and whether there are more; return how many were written."""
     shown, more = entries[:limit], len(entries) > limit
     if as_json:
-        show_json({"events": shown, "more": more})
+        show_json({"events": shown, "more": more}, rows="events")
         return len(shown)
     show(shown)
     if more:

@@ -27,6 +27,10 @@ from click.shell_completion import CompletionItem
 
 _WORD = "_word"
 """Suffix of a parameter that is an argument standing for an option."""
+_METAVARS = {int: "N", float: "X", str: "TEXT", Path: "FILE"}
+"""Value of an option in its help, by type, where the option does not name it."""
+_JSON_LINES = "halfmoon.json_lines"
+"""Key of a context's ``meta``: the command writes its rows as lines of JSON."""
 _MEANT_AS_WORDS = (("--topic", "TOPIC"), ("--group", "GROUP"))
 
 
@@ -62,7 +66,17 @@ class Choice(click.Choice[str]):
 
 
 class DeclaredCommand(click.Command):
-    """Command whose topic and group may be options or words."""
+    """Command whose topic and group may be options or words. ``aliases`` are other names for it in its group."""
+
+    aliases: tuple[str, ...] = ()
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the help, with the command's other names before it."""
+        if self.aliases:
+            formatter.write_paragraph()
+            with formatter.indentation():
+                formatter.write_text(f"{self.name}, also called {', '.join(self.aliases)}.")
+        super().format_help_text(ctx, formatter)
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return the parameters without the words that were given as options; for completion with the options of all commands."""
@@ -83,17 +97,22 @@ class App(click.Group):
     def __init__(self, help: str | None = None, **settings: Any) -> None:
         super().__init__(help=help, **settings)
 
-    def command(self, name: str | None = None, *, finds: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:  # type: ignore[override]
-        """Declare a function as a command.
+    def command(  # type: ignore[override]
+        self, name: str | None = None, *, finds: bool = False, aliases: tuple[str, ...] = ()
+    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Declare a function as a command. ``aliases`` are other names for it.
 
         An option ``--topic TOPIC`` or ``--group GROUP`` is also taken as a word at the place of its parameter: ``topic show
         orders`` and ``topic show --topic orders`` are the same. Behind any number of words there is no place for another.
 
-        ``finds``: the function returns what it found, or how much, and ``--fail-if-empty`` makes an empty result exit code 1.
+        ``finds``: the function returns what it found, or how much, and ``--fail-if-empty`` makes an empty result exit code 1. Where
+        it has ``--json``, ``--jsonl`` writes what it found one a line.
         """
 
         def declare(function: Callable[..., Any]) -> Callable[..., Any]:
-            self.add_command(command_of(function, name or function.__name__, finds=finds))
+            command = command_of(function, name or function.__name__, finds=finds)
+            command.aliases = aliases
+            self.add_command(command)
             return function
 
         return declare
@@ -108,7 +127,18 @@ class App(click.Group):
         """Write each command with the whole first paragraph of its help."""
         known = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
         with formatter.section("Commands"):
-            formatter.write_dl([(name, _first_paragraph(each.help)) for name, each in known if each and not each.hidden])
+            formatter.write_dl(
+                [
+                    (", ".join((name, *getattr(each, "aliases", ()))), _first_paragraph(each.help))
+                    for name, each in known
+                    if each and not each.hidden
+                ]
+            )
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command by its name or an alias."""
+        by_alias = (each for each in self.commands.values() if cmd_name in getattr(each, "aliases", ()))
+        return super().get_command(ctx, cmd_name) or next(by_alias, None)
 
     def names(self, kind: str, context: click.Context, begun: str) -> list[str]:
         """Return names that may stand next: of what ``kind`` is (TOPIC, GROUP or CONTEXT). None are known here."""
@@ -127,6 +157,9 @@ def command_of(function: Callable[..., Any], name: str, *, finds: bool = False) 
     if finds:
         fail_if_empty = Option("--fail-if-empty", help="Exit with 1 if there are none.")
         declared.append(_Declared("fail_if_empty", bool, False, fail_if_empty, is_list=False))
+        if any(each.name == "as_json" for each in declared):
+            json_lines = Option("--jsonl", help="Print JSON, one object a line.")
+            declared.append(_Declared("json_lines", bool, False, json_lines, is_list=False))
     params: list[click.Parameter] = []
     place_for_words = True
     for each in declared:
@@ -140,6 +173,8 @@ def command_of(function: Callable[..., Any], name: str, *, finds: bool = False) 
     def run(**given: Any) -> None:
         values = {each.name: each.value(given) for each in declared}
         asked = values.pop("fail_if_empty", False)
+        if values.pop("json_lines", False):
+            click.get_current_context().meta[_JSON_LINES] = values["as_json"] = True
         for group_name, group in groups.items():
             values[group_name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
         if not function(**values) and asked:
@@ -193,6 +228,7 @@ def _option(declared: _Declared, *, has_word: bool) -> click.Option:
     if declared.kind is bool:
         settings["is_flag"] = True
     else:
+        settings.setdefault("metavar", _METAVARS.get(declared.kind))
         settings |= {"type": _type(declared.kind, settings), "shell_complete": _completion(settings)}
     if has_word:
         settings["help"] = f"The same as {settings['metavar']}."
@@ -240,6 +276,12 @@ def _completion(settings: dict[str, Any]) -> Any:
         return root.names(kind, ctx, begun) if isinstance(root, App) else []
 
     return complete
+
+
+def lines_wanted() -> bool:
+    """Whether the command that runs was given ``--jsonl``."""
+    context = click.get_current_context(silent=True)
+    return context is not None and _JSON_LINES in context.meta
 
 
 def given_on_the_command_line(context: click.Context, name: str) -> bool:

@@ -19,16 +19,19 @@ from halfmoon.cli.shared.app import App, Option
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.output import report
 from halfmoon.cli.shared.target import Ca, Cert, Key, NoVerify, ServerName, Tls, chosen, enter_options, first
+from halfmoon.documentation import see
 from halfmoon.errors import HalfmoonError, UsageError
 
 COMMANDS = {
     "serve": ("", "Run a name server and a broker in one process."),
     "nameserver": ("", "Run a name server alone."),
     "broker": ("", "Run a broker alone: another master of a cluster."),
-    "topic": ("halfmoon.cli.topic", "Create, list, show and delete topics."),
+    "topic": ("halfmoon.cli.topic", "Create, list, show, trim and delete topics."),
     "group": ("halfmoon.cli.group", "List, show, create, delete and reset consumer groups."),
-    "produce": ("halfmoon.cli.produce", "Send messages, and print a line for each one that is stored."),
-    "consume": ("halfmoon.cli.consume", "Show the messages of a topic; with --follow, also new ones as they arrive."),
+    "produce": ("halfmoon.cli.produce.command", "Send messages, and print a line for each one that is stored."),
+    "consume": ("halfmoon.cli.consume.command", "Show the messages of a topic; with --follow, also new ones as they arrive."),
+    "request": ("halfmoon.cli.produce.request", "Send a request, wait for the reply of a consumer, and print its body."),
+    "reply": ("halfmoon.cli.produce.reply", "Reply to the requests of a topic until Ctrl-C, and print a line for each."),
     "msg": ("halfmoon.cli.msg", "Find stored messages."),
     "tx": ("halfmoon.cli.tx.commands", "Show pending transactions, and decide them by hand."),
     "delay": ("halfmoon.cli.delay", "List and cancel delayed messages."),
@@ -44,12 +47,20 @@ COMMANDS = {
     "context": ("halfmoon.cli.contexts.commands", "Name clusters, and choose the one that commands ask."),
     "status": ("halfmoon.cli.status.command", "Show whether the cluster is healthy, degraded or down."),
     "console": ("halfmoon.cli.console.commands", "Look into a cluster and change it, in a browser."),
-    "bench": ("halfmoon.cli.bench", "Benchmark a cluster with this client, which reaches its limit long before a broker does."),
+    "bench": (
+        "halfmoon.cli.bench.commands",
+        "Benchmark a cluster with this client, which reaches its limit long before a broker does.",
+    ),
     "fsck": ("halfmoon.cli.store.fsck", "Check every record of the log, and compare every index with it."),
     "backup": (
         "halfmoon.cli.store.backup",
         "Copy the store of a broker, which may go on running, so that a broker can start on the copy.",
     ),
+    "doctor": (
+        "halfmoon.cli.doctor.command",
+        "Check what clients and servers need, here and in the cluster, and name the remedy of each problem.",
+    ),
+    "docs": ("halfmoon.cli.docs", "Show a page of the documentation that belongs to this version, or list all pages."),
     "completion": ("halfmoon.cli.completion", "Print the script with which bash, zsh or fish completes commands."),
     "demo": (
         "halfmoon.cli.demo",
@@ -142,7 +153,9 @@ def halfmoon(
     ] = None,
     credentials: Annotated[
         str | None,
-        Option("--credentials", metavar="FILE", help="File with accessKey and secretKey that sign all requests (access.md)."),
+        Option(
+            "--credentials", metavar="FILE", help=f"File with accessKey and secretKey that sign all requests ({see('access')})."
+        ),
     ] = None,
     show_version: Annotated[bool, Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
     encrypted: Tls = False,
@@ -170,7 +183,7 @@ def run(arguments: Sequence[str]) -> int:
     """Run the command that the arguments name; return the exit code."""
     if instruction := os.environ.get(COMPLETE):
         return shell_complete(app, {}, "halfmoon", COMPLETE, instruction)
-    as_json = "--json" in takewhile("--".__ne__, arguments)
+    as_json = not {"--json", "--jsonl"}.isdisjoint(takewhile("--".__ne__, arguments))
     width = min(get_terminal_size().columns, WIDTH_MAX)
     try:
         context = app.make_context("halfmoon", [*arguments], obj={"json": as_json}, show_default=True, terminal_width=width)

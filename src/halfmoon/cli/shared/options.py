@@ -33,6 +33,10 @@ Topics = Annotated[list[str] | None, Option("--topic", "-t", metavar="TOPIC", he
 Group = Annotated[str, Option("--group", "-g", metavar="GROUP", help="The consumer group.")]
 OneGroup = Annotated[str | None, Option("--group", "-g", metavar="GROUP", help="Only this consumer group.")]
 Groups = Annotated[list[str] | None, Option("--group", "-g", metavar="GROUP", help="Only this consumer group; may be repeated.")]
+Queues = Annotated[
+    list[str] | None,
+    Option("--queue", metavar="QUEUE", help="Only this queue, as number or broker/number; may be repeated."),
+]
 Limit = Annotated[int, Option("--limit", min=1, max=10_000, help="Show at most N.")]
 Yes = Annotated[bool, Option("--yes", "-y", help="Do not ask for confirmation; required without a terminal.")]
 All = Annotated[bool, Option("--all", "-a", help="Include system ones.")]

@@ -11,13 +11,24 @@ from shutil import get_terminal_size
 from typing import Any
 from unicodedata import combining, east_asian_width
 
+from halfmoon.cli.shared.app import lines_wanted
 from halfmoon.cli.shared.lines import LINE_MAX, plain, say
 from halfmoon.errors import BrokerError, HalfmoonError, UsageError
 
 
-def show_json(value: Any, *, flush: bool = True) -> None:
-    """Write one value as one line of JSON; without ``flush`` it may wait for more lines."""
-    sys.stdout.write(_json(value) + "\n")
+def show_json(value: Any, *, rows: str | None = None, flush: bool = True) -> None:
+    """Write one value as one line of JSON; without ``flush`` it may wait for more lines.
+
+    With ``--jsonl`` each element of a list is a line, and each of the list that is the member ``rows`` of an object. That there are
+    ``more`` rows is said on standard error then.
+    """
+    of_lists = value[rows] if rows is not None else value if isinstance(value, list) else None
+    if of_lists is None or not lines_wanted():
+        sys.stdout.write(_json(value) + "\n")
+    else:
+        sys.stdout.writelines(_json(each) + "\n" for each in of_lists)
+        if rows is not None and value.get("more"):
+            say("there are more than are shown", error=True)
     if flush:
         sys.stdout.flush()
 

@@ -7,6 +7,8 @@ from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
 
+import click
+
 import halfmoon
 from halfmoon.cli.shared.lines import check_reader
 from halfmoon.errors import HalfmoonError, TopicNotFound
@@ -84,10 +86,11 @@ def read(
     follow: bool = False,
     expression: str = "*",
     sql: str | None = None,
+    until_ms: int | None = None,
 ) -> Generator[StoredMessage, None, None]:
-    """Yield the messages of queues that match the tags or the SQL92 expression.
+    """Yield the messages of queues that match the tags or the SQL92 expression, and were stored before a time.
 
-    Each queue is read from its start, up to its end or, with ``follow``, without end.
+    Each queue is read from its start, up to its end or, with ``follow``, until that time, or without end.
 
     The order is kept within a queue only. Raises SubscriptionParseFailed; NotReadToEnd where a broker refuses pulls or is gone, and
     where the end is of a topic that was deleted.
@@ -99,22 +102,70 @@ def read(
         consumer.assign(list(ends), expression, sql=sql)
         for queue in ends:
             consumer.seek(queue, spans[queue][0])
-        last_progress = time.monotonic()
-        positions: dict[MessageQueue, int] = {}
-        while ends and (follow or (time.monotonic() - last_progress) * 1000 < SILENT_MS):
-            for message in consumer.poll(POLL_MS):
-                last_progress = time.monotonic()
-                end = ends.get(message.queue, 0)
-                if follow or message.queue_offset < end:
-                    yield message
-            if follow:
-                check_reader()
-            else:
-                before, positions = positions, _leave_ended(consumer, ends)
-                if positions != before:  # a filter that matches little moves on, too
-                    last_progress = time.monotonic()
+        yield from _new(consumer, until_ms) if follow else _stored(consumer, ends, until_ms)
+
+
+def _new(consumer: halfmoon.PullConsumer, until_ms: int | None) -> Generator[StoredMessage, None, None]:
+    """Yield messages as they arrive, until a time has come and nothing from before it has come for a while."""
+    is_over = False
+    while not is_over:
+        is_over = until_ms is not None and time.time() * 1000 > until_ms + POLL_MS
+        for message in consumer.poll(POLL_MS):
+            if until_ms is None or message.store_ms < until_ms:
+                yield message
+                is_over = False
+        check_reader()
+
+
+def _stored(
+    consumer: halfmoon.PullConsumer, ends: dict[MessageQueue, int], until_ms: int | None
+) -> Generator[StoredMessage, None, None]:
+    """Yield messages up to the ends of their queues. Raises NotReadToEnd."""
+    last_progress = time.monotonic()
+    positions: dict[MessageQueue, int] = {}
+    while ends and (time.monotonic() - last_progress) * 1000 < SILENT_MS:
+        for message in consumer.poll(POLL_MS):
+            last_progress = time.monotonic()
+            if until_ms is not None and message.store_ms >= until_ms:
+                ends[message.queue] = 0  # what is behind it was stored later
+            elif message.queue_offset < ends.get(message.queue, 0):
+                yield message
+        before, positions = positions, _leave_ended(consumer, ends)
+        if positions != before:  # a filter that matches little moves on, too
+            last_progress = time.monotonic()
     if ends:
         raise NotReadToEnd(ends, positions)
+
+
+def newest(
+    nameserver: str, spans: Mapping[MessageQueue, tuple[int, int]], count: int, *, expression: str = "*", sql: str | None = None
+) -> list[StoredMessage]:
+    """Return those of the newest messages of queues, in all ``count`` of them, that match; in the order of their storage.
+
+    Reads as many of each queue, because which of them are the newest only their times tell. Raises what `read` raises.
+    """
+
+    def place(message: StoredMessage) -> tuple[int, MessageQueue, int]:
+        return message.store_ms, message.queue, message.queue_offset
+
+    tails = {queue: (max(start, end - count), end) for queue, (start, end) in spans.items()}
+    found = sorted(read(nameserver, tails), key=place)[-count:]
+    if expression == "*" and sql is None:
+        return found
+    places = set(map(place, found))
+    matching = read(nameserver, tails, expression=expression, sql=sql)
+    return sorted((message for message in matching if place(message) in places), key=place)
+
+
+def named_queues(queues: list[MessageQueue], texts: list[str]) -> list[MessageQueue]:
+    """Return the queues that texts name by number or ``broker/number``, all without texts. Raises click.BadParameter."""
+    named: set[MessageQueue] = set()
+    for text in texts:
+        matching = {queue for queue in queues if text in (str(queue.queue_id), f"{queue.broker_name}/{queue.queue_id}")}
+        if not matching:
+            raise click.BadParameter(f"--queue {text}: the topic has no such queue")
+        named |= matching
+    return sorted(named) if texts else queues
 
 
 def _leave_ended(consumer: halfmoon.PullConsumer, ends: dict[MessageQueue, int]) -> dict[MessageQueue, int]:

@@ -126,7 +126,7 @@ def trace(
     spans = spans_of(_trace_bodies(nameserver, trace_topic, msg_id, since_ms), limit + 1, msg_id)
     more = len(spans) > limit
     if as_json:
-        show_json({"spans": facts(spans[:limit]), "more": more})
+        show_json({"spans": facts(spans[:limit]), "more": more}, rows="spans")
     else:
         show_rows("spans", ("begin", "msgId", "span", "who", "topic", "costMs", "success", "retries", "fromCheck"), spans[:limit])
         if more:

@@ -44,7 +44,7 @@ def sql(shared: SharedOptions, text: str, archives: Mapping[str, str], limit: in
         frame = query.sql(spark, cluster, text, archives=tables)
         rows, more = rows_of(frame, limit)
     if shared.as_json:
-        show_json({"columns": frame.columns, "rows": facts(rows), "more": more})
+        show_json({"columns": frame.columns, "rows": facts(rows), "more": more}, rows="rows")
         return len(rows)
     show_rows("", frame.columns, rows)
     if more:

@@ -54,7 +54,7 @@ def pending(
         transactions = admin.pending_transactions(group=group, older_than_ms=age, count_max=limit + 1)
     shown, more = transactions[:limit], len(transactions) > limit
     if as_json:
-        show_json({"transactions": [facts_of(one) for one in shown], "more": more})
+        show_json({"transactions": [facts_of(one) for one in shown], "more": more}, rows="transactions")
     else:
         show_pending(shown)
         if more:

@@ -24,7 +24,7 @@ class ClientOptions(TypedDict, total=False):
     serialization: str
     """Encoding of request headers; every broker reads JSON."""
     access_key: str
-    """Account that signs requests; empty: the variable HALFMOON_ACCESS_KEY (see access.md)."""
+    """Account that signs requests; empty: the variable HALFMOON_ACCESS_KEY (see halfmoon docs access)."""
     secret_key: str
     """Its secret; empty: the variable HALFMOON_SECRET_KEY."""
     security_token: str

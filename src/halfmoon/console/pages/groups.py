@@ -2,119 +2,120 @@
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import suppress
 from functools import partial
-from typing import Any
 
 import msgspec
 from msgspec.structs import asdict
 
-from halfmoon.client.admin import AsyncAdmin
-from halfmoon.console.blocking import GroupFacts, findings, started_ms, subscriptions
-from halfmoon.console.page import Asked, Change, Done, Facts, Page
-from halfmoon.console.pages.topics import gathered
+from halfmoon.console.page import Asked, Change, Done, Facts, Page, Question
+from halfmoon.console.pages.topics import answer, gathered
 from halfmoon.console.render import at
+from halfmoon.console.tables import ordered
 from halfmoon.conversion import json_decoder
-from halfmoon.errors import ConsumerNotOnline, GroupNotFound, HalfmoonError, RequestTimeout, TopicNotFound, UsageError
+from halfmoon.errors import HalfmoonError, UsageError
 from halfmoon.model import MessageQueue
-from halfmoon.results import sums_of
+from halfmoon.results import Backlog, GroupHealth, sums_of
 from halfmoon.shown.names import is_users_group
 from halfmoon.shown.texts import time_text
 
-MEMBERS_MAX, ROW_MEMBERS_MAX, ROW_WAIT_S = 100, 4, 1.0
-"""Members of a group that are asked for their state, for its page and for its row; and how long a row waits for each."""
 TARGETS = {"latest": "the end, skipping what waits", "earliest": "the oldest message", "time": "a time", "offset": "an offset"}
+SKIPS = {
+    "nowhere": "No copy is kept for the group: the message stays in its topic until the topic's retention removes it.",
+    "dead-letters": "A copy goes to the dead letters of the group, from which it can be replayed.",
+}
+BUTTONS = {"nowhere": "Skip this message", "dead-letters": "Move it to the dead letters"}
+SORTED_MAX = 500
 _plan = json_decoder(list[tuple[MessageQueue, int | None, int]])
 
 
 async def groups(asked: Asked) -> Facts:
-    """Return users' groups by name, with the reasons that block them.
+    """Return users' groups in the order that the query names, the largest lag first, with the reasons that block them.
 
-    ``behind_ms``: age of what was consumed last, as `halfmoon status`.
+    Of more than `SORTED_MAX` groups only those shown are asked for, so that they stand by name alone. ``behind_ms``: age of the
+    last message consumed, as `halfmoon status`. ``drain_ms``: time to consume the lag at the pace of the last minutes.
     """
-    search = asked.text("search", "").casefold()
-    hidden: list[str] = []
+    search, hidden = asked.text("search", "").casefold(), list[str]()
     names = [name for name in await asked.admin.groups(failing=hidden) if is_users_group(name) and search in name.casefold()]
-    shown, more = asked.rows(names)
-    found = await gathered(lambda name: _known(asked.admin, name, ROW_MEMBERS_MAX, row=True), shown)
-    return {
-        "groups": list(map(partial(_row, asked.now_ms), shown, found)),
-        "total": len(names),
-        "next": more,
-        "not_reported": hidden,
-    }
+    few, sort = len(names) <= SORTED_MAX, asked.text("sort", "-lag")
+    if few:
+        known = asked.services.sampler.backlogs or await answer(asked.admin.backlogs(names))
+        rows, more = asked.table([_known(asked, name, known) for name in names], _name, "-lag")
+        shown = [str(row["name"]) for row in rows]
+    else:
+        shown, more = asked.rows(names)
+    found = [_row(asked, *each) for each in zip(shown, await gathered(partial(asked.admin.group_health, brief=True), shown))]
+    return {"groups": ordered(found, sort, _name) if few else found, "total": len(names), "next": more, "sorts": few,
+            "not_reported": hidden}  # fmt: skip
 
 
-def _row(now_ms: int, name: str, known: GroupFacts | HalfmoonError) -> Facts:
-    if isinstance(known, HalfmoonError):
-        return {"name": name, "error": str(known)}
-    last = [one.last_timestamp for queue, one in known.queues.items() if known.lag([queue]) and one.last_timestamp > 0]
-    return {
-        "name": name, "error": "", "members": len(known.members), "model": known.model, "has_consumed": known.has_consumed(),
-        "lag": known.lag(), "behind_ms": max(0, now_ms - min(last)) if last else None,
-        "blocks": [finding.what for finding in findings(known, now_ms) if finding.blocks],
+def _name(row: Facts) -> str:
+    return str(row["name"])
+
+
+def _known(asked: Asked, name: str, backlogs: dict[str, Backlog] | HalfmoonError) -> Facts:
+    """Return what a group is sorted by before it is asked: as of the last sample."""
+    lag = None if isinstance(backlogs, HalfmoonError) else backlogs.get(name)
+    facts = _EMPTY | {"name": name, "drain_ms": asked.services.sampler.drain_ms(name)}
+    return facts if lag is None else facts | {"lag": lag.messages, "behind_ms": lag.behind_ms, "members": lag.members}
+
+
+_EMPTY: Facts = {
+    "error": "", "members": None, "model": "", "has_consumed": False, "lag": None, "behind_ms": None, "redelivery": None,
+    "drain_ms": None, "blocks": [], "blocked_by": "",
+}  # fmt: skip
+
+
+def _row(asked: Asked, name: str, health: GroupHealth | HalfmoonError) -> Facts:
+    sampler = asked.services.sampler
+    facts = _EMPTY | {"name": name, "lags": sampler.lags(name), "drain_ms": sampler.drain_ms(name)}
+    if isinstance(health, HalfmoonError):
+        return facts | {"error": str(health), "blocked_by": str(health)}
+    blocks = [finding.what for finding in health.findings if finding.severity == "blocked"]
+    return facts | {
+        "members": len(health.members), "model": health.model, "has_consumed": health.has_consumed, "lag": health.lag,
+        "behind_ms": health.behind_ms, "redelivery": health.redelivery, "blocks": blocks, "blocked_by": " ".join(blocks),
     }  # fmt: skip
 
 
 async def group(asked: Asked) -> Facts:
     """Return members, queues and findings of a group. Raises GroupNotFound."""
-    admin, name = asked.admin, asked.text("name")
-    known = await _known(admin, name, MEMBERS_MAX)
-    await _look_closer(admin, name, known)
-    held = {queue: member for member, info in known.answers().items() for queue in info.mq_table}
-    return {
-        "group": name, "findings": findings(known, asked.now_ms), "lag": known.lag(), "model": known.model,
-        "dead_letters": known.dead_letters, "unasked": max(0, len(known.members) - MEMBERS_MAX),
-        "members": [_member(one, known) for one in (await admin.clients(name)).clients if one.kind == "consumer"],
-        "queues": [{**asdict(q), **asdict(one), "lag": known.lag([q]), "member": held.get(q)} for q, one in known.queues.items()],
-    }  # fmt: skip
+    health = await asked.admin.group_health(asked.text("name"))
+    rows = [{**asdict(one.queue), **asdict(one), "lag": one.lag} for one in health.queues]
+    rows = ordered(rows, asked.text("sort", "-lag"), lambda row: f"{row['topic']} {row['broker_name']} {row['queue_id']:06}")
+    lags, drain_ms = asked.services.sampler.lags(health.group), asked.services.sampler.drain_ms(health.group)
+    return {**asdict(health), "lag": health.lag, "lags": lags, "drain_ms": drain_ms, "queues": rows}
 
 
-async def _look_closer(admin: AsyncAdmin, name: str, known: GroupFacts) -> None:
-    """Add conditions that keep messages from all members, and the number of dead letters. Raises GroupNotFound."""
-    brokers = sorted((await admin.cluster()).broker_addr_table.items())
-    tables = [(broker, await admin.group_configs(data.broker_addrs[0])) for broker, data in brokers if 0 in data.broker_addrs]
-    if not any(name in table for _, table in tables):
-        raise GroupNotFound(f"no broker knows a consumer group {name}")
-    known.disabled = [broker for broker, table in tables if name in table and not table[name].consume_enable]
-    for topic in sorted({queue.topic for queue in known.queues if known.lag([queue])}):
-        with suppress(TopicNotFound):
-            route = await admin.topic_route(topic)
-            known.unreadable += [f"{topic} at {data.broker_name}" for data in route.queue_datas if not data.perm & 4]
-    with suppress(TopicNotFound):
-        ends = (await admin.topic_stats(f"%DLQ%{name}")).values()
-        known.dead_letters = sum(max(0, end.max_offset) - max(0, end.min_offset) for end in ends)
+def _place(asked: Asked) -> tuple[str, MessageQueue, int]:
+    """Return the group, the queue and the offset that a question or a form to skip a message names."""
+    queue = MessageQueue(asked.text("topic"), asked.text("broker"), asked.number("queue", high=2**31 - 1))
+    return asked.text("group"), queue, asked.number("offset")
 
 
-def _member(client: Any, known: GroupFacts) -> Facts:
-    facts, info = asdict(client), known.answers().get(client.client_id)
-    if info is None:
-        return {**facts, "since_ms": 0, "subscriptions": [], "queues": None, "in_process": None}
-    cached, queues = sum(held.cached_msg_count for held in info.mq_table.values()), len(info.mq_table)
-    return {**facts, "since_ms": started_ms(info), "subscriptions": subscriptions(info), "queues": queues, "in_process": cached}
+async def ask_skip(asked: Asked) -> Facts:
+    """Return what skipping the message at the head of a queue does."""
+    (group, queue, offset), to = _place(asked), asked.choice("to", SKIPS)
+    place = f"{queue.topic} {queue.broker_name}/{queue.queue_id} at offset {offset:,}"
+    fields = {
+        "group": group,
+        "topic": queue.topic,
+        "broker": queue.broker_name,
+        "queue": str(queue.queue_id),
+        "offset": str(offset),
+    }
+    effects = [f"Group {group} moves behind the message in {place}, and never consumes it there.", SKIPS[to],
+               "It is not skipped if the group has moved on meanwhile."]  # fmt: skip
+    question = Question(effects, BUTTONS[to], {**fields, "to": to}, at("/group", name=group))
+    return {"heading": group, "question": question}
 
 
-async def _known(admin: AsyncAdmin, name: str, members_max: int, *, row: bool = False) -> GroupFacts:
-    """Ask brokers for a group, and its members for their state; for a row only the members of a group that is behind."""
-    known = GroupFacts()
-
-    async def info(member: str) -> Any:
-        try:
-            return await asyncio.wait_for(admin.consumer_running_info(name, member), ROW_WAIT_S if row else None)
-        except TimeoutError:
-            raise RequestTimeout(f"it has not answered in {ROW_WAIT_S:g} s") from None
-
-    with suppress(ConsumerNotOnline):
-        online = await admin.consumer_connections(name)
-        known.members = [member.client_id for member in online.connection_set]
-        known.model = "" if online.message_model is None else online.message_model.name.lower()
-    with suppress(TopicNotFound, ConsumerNotOnline):
-        known.queues = await admin.consume_stats(name)
-    if known.lag() or not row:
-        members = known.members[:members_max]
-        known.infos = dict(zip(members, await gathered(info, members)))
-    return known
+async def skip(asked: Asked) -> Done:
+    """Move a group behind the message at the head of a queue, with a copy in its dead letters if the form says so."""
+    (group, queue, offset), to = _place(asked), asked.choice("to", SKIPS)
+    await asked.admin.skip_message(group, queue, offset, to_dead_letters=to == "dead-letters")
+    said = "moved to the dead letters" if to == "dead-letters" else "skipped"
+    place = f"{queue.topic} {queue.broker_name}/{queue.queue_id}"
+    return Done(f"The message at offset {offset:,} of {place} is {said}; {group} goes on behind it.", at("/group", name=group))
 
 
 async def preview(asked: Asked) -> Facts:
@@ -124,7 +125,8 @@ async def preview(asked: Asked) -> Facts:
     those of Apache before 5.0 move members that are online to a time only.
     """
     admin, group, topic = asked.admin, asked.text("group"), asked.text("topic", "")
-    topics = sorted({queue.topic for queue in (await _known(admin, group, 0)).queues if not queue.topic.startswith("%RETRY%")})
+    queues = [one.queue for one in (await admin.group_health(group, brief=True)).queues]
+    topics = sorted({queue.topic for queue in queues if not queue.topic.startswith("%RETRY%")})
     facts = {"group": group, "topic": topic, "topics": topics, "targets": TARGETS, "moves": None}
     if not asked.text("to", ""):
         return facts
@@ -171,6 +173,17 @@ async def create(asked: Asked) -> Done:
     return Done(f"Consumer group {name} is created.", at("/group", name=name))
 
 
+async def ask_delete(asked: Asked) -> Facts:
+    """Return what is lost with a group."""
+    health = await asked.admin.group_health(asked.text("group"))
+    effects = [f"The progress of group {health.group}, its retries and its dead letters are deleted.",
+               f"It is {health.lag:,} messages behind, and has {health.dead_letters or 0:,} dead letters."]  # fmt: skip
+    if health.members:
+        effects.append("Connected consumers will create it again.")
+    question = Question(effects, "Delete group", {"group": health.group}, at("/group", name=health.group), typed=health.group)
+    return {"heading": health.group, "question": question}
+
+
 async def delete(asked: Asked) -> Done:
     """Delete a group and its progress."""
     name = asked.text("group")
@@ -180,11 +193,14 @@ async def delete(asked: Asked) -> Done:
 
 
 PAGES = (
-    Page("/groups", "Groups", "groups.html", groups, menu=True),
+    Page("/groups", "Groups", "groups.html", groups, menu="Data"),
     Page("/group", "Group", "group.html", group, under="/groups"),
     Page("/group/state", "Group", "group_state.html", group, fragment=True),
     Page("/group/reset", "Move the progress of", "group_reset.html", preview, under="/groups", operators=True),
-    Change("/group/reset", reset, ("group", "topic", "target", "plan")),
+    Change("/group/reset", reset, ("group", "topic", "target", "plan"), irreversible=True),
+    Page("/group/skip", "Skip a message", "confirm.html", ask_skip, under="/groups", operators=True),
+    Change("/group/skip", skip, ("group", "topic", "broker", "queue", "offset", "to"), irreversible=True),
     Change("/groups/create", create, ("name",)),
-    Change("/group/delete", delete, ("group",)),
+    Page("/group/delete", "Delete group", "confirm.html", ask_delete, under="/groups", operators=True),
+    Change("/group/delete", delete, ("group",), irreversible=True),
 )

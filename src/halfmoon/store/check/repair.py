@@ -68,6 +68,7 @@ TABLE_LOSS = {
     "config/consumerOffset.json": "the progress of all groups: they begin like new ones",
     "config/delayOffset.json": "nothing: the journal has it, or what is due is delivered again",
     "config/timerOffset.json": "nothing: the journal has it, or what is due is delivered again",
+    "config/topicTrims.json": "where trimmed topics begin: what was trimmed is delivered again",
     "config/brokerUptime.json": "when the broker did not run: half messages may expire earlier",
 }
 

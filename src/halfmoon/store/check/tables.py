@@ -23,6 +23,7 @@ from halfmoon.wire.bodies import (
     SubscriptionGroupTable,
     TimerOffset,
     TopicConfigTable,
+    TrimTable,
     UptimeTable,
     from_json,
 )
@@ -30,7 +31,7 @@ from halfmoon.wire.bodies import (
 TOPICS, GROUPS, OFFSETS = "config/topics.json", "config/subscriptionGroup.json", "config/consumerOffset.json"
 _SYSTEM_TOPICS = ("RMQ_SYS_", "rmq_sys_", "SCHEDULE_TOPIC_", "%", "BATCH", "TBW102")
 DELAYS, TIMER = "config/delayOffset.json", "config/timerOffset.json"
-UPTIME = "config/brokerUptime.json"
+UPTIME, TRIMS = "config/brokerUptime.json", "config/topicTrims.json"
 TABLES: Mapping[str, type] = {
     TOPICS: TopicConfigTable,
     GROUPS: SubscriptionGroupTable,
@@ -38,6 +39,7 @@ TABLES: Mapping[str, type] = {
     DELAYS: DelayOffsetTable,
     TIMER: TimerOffset,
     UPTIME: UptimeTable,
+    TRIMS: TrimTable,
 }
 """Content of each saved table."""
 
@@ -54,6 +56,7 @@ class TableCheck:
         """Yield where tables and queues do not agree."""
         yield from self._topics()
         yield from self._read(GROUPS, SubscriptionGroupTable)
+        yield from self._read(TRIMS, TrimTable)
         yield from self._offsets()
         yield from self._delays()
         table = (yield from self._read(UPTIME, UptimeTable)) or UptimeTable()

@@ -56,8 +56,8 @@ class ConsumeQueue:
 
     __slots__ = (
         "born", "changed", "damage_logged", "held", "low_water", "max_offset", "min_offset", "near", "next_offset", "noted",
-        "per_file", "queue_id", "reserve_step", "reserved", "room", "segments", "stored", "topic", "waiting", "window",
-        "written",
+        "per_file", "queue_id", "reserve_step", "reserved", "room", "segments", "stored", "topic", "trimmed", "waiting",
+        "window", "written",
     )  # fmt: skip
 
     def __init__(self, disk: Disk, topic: str, queue_id: int, file_bytes: int) -> None:
@@ -77,6 +77,8 @@ class ConsumeQueue:
         """Physical offset below which the log has nothing of this queue."""
         self.noted: tuple[int, int] | None = None
         """Where the first and the last file begin that `halfmoon.store.queues.inventory` knows of."""
+        self.trimmed = 0
+        """Offset below which an operator wants no message to be delivered; 0: there is none."""
         self.damage_logged = False
         """Whether a damaged record of this queue was logged."""
         self.held = False
@@ -187,6 +189,15 @@ class ConsumeQueue:
         if self.window is not None:
             return self._peek(queue_offset)
         return ENTRY.unpack(self.segments.view(queue_offset * ENTRY_BYTES, ENTRY_BYTES))
+
+    def peek(self, queue_offset: int, count: int) -> bytes:
+        """Return a copy of visible entries, without mapping their files."""
+        end, found = min(queue_offset + count, self.max_offset), bytearray()
+        while (at := queue_offset + len(found) // ENTRY_BYTES) < min(end, self.stored):
+            found += self.segments.peek(at * ENTRY_BYTES, (min(end, self.stored) - at) * ENTRY_BYTES)
+        if self.waiting is not None and end > self.stored:
+            found += self.waiting[max(0, at - self.stored) * ENTRY_BYTES : (end - self.stored) * ENTRY_BYTES]
+        return bytes(found)
 
     def _peek(self, queue_offset: int) -> tuple[int, int, int]:
         assert self.window is not None
@@ -357,7 +368,16 @@ class ConsumeQueue:
                     high -= 1
                 if high == low or high == self.first or self.entry(high - 1)[0] < log_first:
                     break  # else fillers led the search astray: what lies before them is there as well
-        first = self.real_entry(low, self.written)
+        self._begin_from(low)
+
+    def trim(self, queue_offset: int) -> None:
+        """Deliver nothing below an offset any more, nor what is not visible yet. Whoever calls keeps ``trimmed`` over restarts."""
+        self.trimmed = max(self.trimmed, min(queue_offset, self.max_offset))
+        self._begin_from(self.min_offset)
+
+    def _begin_from(self, low: int) -> None:
+        """Have the queue begin at the first message that is at an offset or behind it, and not trimmed."""
+        first = self.real_entry(max(low, min(self.trimmed, self.written)), self.written)
         self.min_offset = self.written if first is None else first[0]
 
     def _first_reaching(self, physical_offset: int, high: int) -> int:

@@ -210,6 +210,11 @@ class ProcessQueueInfo(Body):
     """Spelt so on the wire."""
     last_pull_timestamp: I64 = 0
     last_consume_timestamp: I64 = 0
+    failed_offset: I64 | None = None
+    """Halfmoon's, as the next three: the message that holds an ordered queue, as its listener fails to consume it."""
+    failed_tries: I64 | None = None
+    failed_since_ms: I64 | None = None
+    failed_reason: str | None = None
 
 
 class ConsumeFigures(Body):

@@ -129,6 +129,8 @@ class OffsetWrapper(Body):
     last_timestamp: I64 = 0
     pull_offset: I64 | None = None
     """5.x."""
+    unmoved_ms: I64 | None = None
+    """Halfmoon's: how long the progress has not moved though messages wait, counted since the broker started at most."""
 
 
 class ConsumeStats(Body):
@@ -136,6 +138,8 @@ class ConsumeStats(Body):
 
     offset_table: dict[MessageQueue, OffsetWrapper] = {}
     consume_tps: float = 0.0
+    delayed_redeliveries: I64 | None = None
+    """Halfmoon's: messages that are delayed until the group is given them again. None: not counted yet, after a start."""
 
 
 class BrokerConsumeStats(Body):
@@ -162,6 +166,46 @@ class TopicStatsTable(Body):
     """5.x."""
     topic_birth_ms: I64 | None = None
     """Halfmoon's: `TopicConfig.birth_ms`."""
+
+
+class TopicFigures(Body):
+    """Figures of one topic at one broker, part of the reply of 31050. None: the broker does not know."""
+
+    topic: str = ""
+    messages: I64 = 0
+    in_per_second: float | None = None
+    """Messages stored a second, mean of the last minute."""
+    size_bytes: I64 = 0
+    """Bytes of its messages in the log: exact up to 256 messages a queue, otherwise from a sample of as many."""
+    groups: list[str] = []
+    """Groups that consume it now or have progress in it."""
+
+
+class TopicFiguresTable(Body):
+    """Figures of the first ``answered`` topics of a request, without those that the broker does not have: reply of 31050."""
+
+    topics: list[TopicFigures] = []
+    answered: I32 = 0
+
+
+class TrimmedQueue(Body):
+    """Lowest offset of a queue before and after a trim, part of the reply of 31051."""
+
+    queue_id: I32 = 0
+    min_offset: I64 = 0
+    then: I64 = 0
+
+
+class TrimmedQueues(Body):
+    """Queues of a topic that ever had a message, or the one that was asked for: reply of 31051."""
+
+    queues: list[TrimmedQueue] = []
+
+
+class TrimTable(Body):
+    """Offsets below which nothing is delivered, by topic and queue: ``topicTrims.json``."""
+
+    trims: dict[str, dict[int, I64]] = {}
 
 
 class QueueTimeSpan(Body):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from halfmoon.wire.needs import ADMIN, LOOK, REGISTERS, account, look
+from halfmoon.wire.needs import ADMIN, ADMIN_LOOKS, LOOK, REGISTERS, account, look
 from halfmoon.wire.table import I32, I64, Header, request
 
 
@@ -88,3 +88,28 @@ class QueryDataVersion(Header):
     broker_addr: str = ""
     cluster_name: str = ""
     broker_id: I64 = 0
+
+
+# ---------------------------------------------------------------- Halfmoon's own; an Apache broker answers 3
+
+
+@request(31050, "GET_TOPIC_FIGURES", since="Halfmoon", needs=ADMIN_LOOKS)
+class GetTopicFigures(Header):
+    """Ask for messages, rate, size and groups of topics: body `TopicList`, reply body `TopicFiguresTable`.
+
+    A reply may be about the first topics only: ask again for the others.
+    """
+
+
+@request(31051, "TRIM_TOPIC", since="Halfmoon", needs=ADMIN)
+class TrimTopic(Header):
+    """Raise the lowest offset of a topic's queues: to ``offset``, or to the first message stored at ``before_ms`` or later.
+
+    Reply body `TrimmedQueues`. With ``dry_run`` nothing changes. Log files keep the messages until they expire.
+    """
+
+    topic: str
+    queue_id: I32 | None = None  # only this queue
+    offset: I64 | None = None
+    before_ms: I64 | None = None
+    dry_run: bool | None = None

@@ -287,3 +287,54 @@ def test_operators_see_what_is_locked():
     assert info.properties["PROP_CONSUMEORDERLY"] == "true"
     assert info.mq_table[QUEUE].locked
     assert 0 < info.mq_table[QUEUE].last_lock_timestamp <= script.now
+
+
+def test_operators_see_which_message_holds_its_queue_how_often_it_failed_since_when_and_why():
+    script, healthy = Scripted(), []
+
+    def listener(messages):
+        if messages[0].queue_offset == 1 and not healthy:
+            raise KeyError("price")
+
+    _, core = consuming(script, listener, 3)
+    first = script.now
+    script.run_for(4_000)
+
+    held = core.running_info().mq_table[QUEUE]
+    assert (held.failed_offset, held.failed_tries, held.failed_reason) == (1, 5, "KeyError: 'price'")
+    assert held.failed_since_ms is not None
+    assert first - 100 < held.failed_since_ms <= first
+
+    healthy.append(True)
+    script.run_for(2_000)
+    held = core.running_info().mq_table[QUEUE]
+    assert (held.failed_offset, held.failed_tries, held.failed_since_ms, held.failed_reason) == (None, None, None, None)
+
+
+def test_a_queue_that_its_listener_rolls_back_again_and_again_says_so():
+    script = Scripted()
+
+    def listener(messages, context):
+        context.auto_commit = False
+        return ConsumeStatus.ROLLBACK
+
+    _, core = consuming(script, listener, 2)
+    script.run_for(2_500)
+
+    held = core.running_info().mq_table[QUEUE]
+    assert (held.failed_offset, held.failed_tries, held.failed_reason) == (0, 3, "the listener returned ROLLBACK")
+
+
+def test_a_message_that_went_to_the_dead_letters_does_not_hold_its_queue_any_more():
+    script = Scripted()
+
+    def listener(messages):
+        if messages[0].queue_offset == 0:
+            raise KeyError("price")
+
+    script.on(SendMessageV2, stored())
+    _, core = consuming(script, listener, 1, reconsume_max=1)
+    script.run_for(5_000)
+
+    assert core.offsets.memory(QUEUE) == 1
+    assert core.running_info().mq_table[QUEUE].failed_tries is None

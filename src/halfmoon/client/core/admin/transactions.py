@@ -394,11 +394,11 @@ def _ask_about(admin: AdminCore, broker: Master, request: Header) -> Op[Transact
     return _placed(admin, broker, from_json(TransactionAt, (yield from ask_halfmoon(admin, broker.address, request))))
 
 
-def ask_halfmoon(admin: AdminCore, address: str, request: Header) -> Op[bytes]:
+def ask_halfmoon(admin: AdminCore, address: str, request: Header, body: bytes = b"") -> Op[bytes]:
     """Ask one of Halfmoon's own requests. Raises RequestNotSupported for another broker: those of 4.7.1 answer nothing at all."""
     if address not in admin.foreign_brokers:
         try:
-            reply = yield from ask(address, request, b"", min(HALFMOON_TIMEOUT_MS, admin.settings.request_timeout_ms))
+            reply = yield from ask(address, request, body, min(HALFMOON_TIMEOUT_MS, admin.settings.request_timeout_ms))
             return bytes(reply.body)
         except RequestTimeout:
             if HALFMOON_STATISTIC in (yield from admin.broker_runtime_info(address)):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection
-from typing import Any
+from typing import Any, NamedTuple
 
 from halfmoon import sql92
 from halfmoon.allocation import Strategy, strategy
@@ -48,6 +48,18 @@ class _NotHeard(HalfmoonError):
     """The broker has not received a heartbeat of ours yet, as after any start."""
 
 
+class HeadFailure(NamedTuple):
+    """Failure of the message that holds an ordered queue: its offset, calls of the listener, date of the first, reason of the last.
+
+    Calls are counted by this member, since it has the queue.
+    """
+
+    offset: int
+    tries: int
+    since_ms: int
+    reason: str
+
+
 class HeldQueue:
     """A queue that is assigned to us. ``handle`` stops its pulling; ``next_offset`` is where the next pull begins.
 
@@ -62,6 +74,13 @@ class HeldQueue:
         self.broker_id = 0
         self.handed = self.consumed = -1
         self.handle: Any = None
+        self.failure: HeadFailure | None = None
+
+    def failed(self, offset: int, at_ms: int, reason: str) -> None:
+        """Note that the listener did not consume the message at an offset, which is handed to it again."""
+        known = self.failure
+        tries, since_ms = (1, at_ms) if known is None or known.offset != offset else (known.tries + 1, known.since_ms)
+        self.failure = HeadFailure(offset, tries, since_ms, reason)
 
 
 class GroupMember:

@@ -349,6 +349,7 @@ class OrderlyConsumerCore(PushConsumerCore):
         return ConsumeStatus.CONSUME_SUCCESS
 
     def _consumed(self, held: HeldQueue, done: list[StoredMessage]) -> None:
+        held.failure = None
         self._advance(held, [*held.window.kept_back(), *done])
 
     def _finish(self, held: HeldQueue, messages: list[StoredMessage], result: ListenerResult) -> Op[None]:
@@ -360,17 +361,18 @@ class OrderlyConsumerCore(PushConsumerCore):
             return  # whoever has the queue now gets them again
         if rolled_back:
             held.window.take_up_again()
-            self._pause(held, context)
+            yield from self._hold(held, messages[0], result)
             return
         self.consumed_count += len(done)
         self.failed_count += len(failed)
-        kept = 0
+        kept = []
         for message in failed:
             if 0 <= self.settings.reconsume_max <= message.reconsume_times and (yield from self._given_up(message, result.reason)):
                 done.append(message)
             else:
                 message.reconsume_times += 1
-                kept += 1
+                kept.append(message)
+        held.failure = held.failure if kept else None
         held.window.keep_back(done)
         if context.auto_commit or result.status is ConsumeStatus.COMMIT:
             self._advance(held, held.window.kept_back())
@@ -382,9 +384,13 @@ class OrderlyConsumerCore(PushConsumerCore):
                 len(held.window),
             )
         if kept:
-            self._pause(held, context)
+            yield from self._hold(held, kept[0], result)
 
-    def _pause(self, held: HeldQueue, context: ConsumeContext) -> None:
+    def _hold(self, held: HeldQueue, message: StoredMessage, result: ListenerResult) -> Op[None]:
+        """Let a queue rest whose first message is handed over again, and note why, for operators."""
+        reason = one_line(result.reason) or f"the listener returned {result.status.name}"
+        held.failed(message.queue_offset, (yield from now()), reason)
+        context = result.context
         wanted = self.settings.suspend_queue_ms if context.suspend_ms is None else context.suspend_ms
         self._pauses[held] = min(max(wanted, SUSPEND_MS[0]), SUSPEND_MS[1])
 
@@ -414,6 +420,9 @@ class OrderlyConsumerCore(PushConsumerCore):
         for queue, info in described.mq_table.items():
             lock = self._locks.get(queue)
             info.locked, info.last_lock_timestamp = lock is not None, lock.date_ms if lock is not None else 0
+            if (failure := self.held[queue].failure) is not None:
+                info.failed_offset, info.failed_tries = failure.offset, failure.tries
+                info.failed_since_ms, info.failed_reason = failure.since_ms, failure.reason
         return described
 
 

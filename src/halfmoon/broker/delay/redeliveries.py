@@ -1,0 +1,85 @@
+"""`DelayedRedeliveries`: how many delayed messages wait for each retry topic. In memory, 8 bytes a message; derived from the log.
+
+A level delivers in the order of parking, so that the messages that wait are those at or behind its progress: nothing is counted
+down. After a start the records of the messages that wait are read, some in each tick; until all are, no count is known.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Mapping
+
+from halfmoon.broker.delay.level_queue import LevelQueue
+from halfmoon.broker.names import RETRY_PREFIX, SCHEDULE_TOPIC
+from halfmoon.broker.transactions.half import real_queue
+from halfmoon.errors import CorruptRecord
+from halfmoon.store.entries import entries_at
+from halfmoon.store.records import whole_record
+from halfmoon.store.store import Store
+
+READ_AT_ONCE = 64
+"""Records that one tick reads after a start: about 1 ms."""
+_PRUNED_FROM = 64
+"""Length from which on offsets that are delivered are removed when a message is parked."""
+
+
+class DelayedRedeliveries:
+    """Queue offsets of parked messages by retry topic and level, in order."""
+
+    def __init__(self, store: Store, lanes: Mapping[int, LevelQueue]) -> None:
+        self._store, self._lanes = store, lanes
+        self._offsets: dict[tuple[str, int], array[int]] = {}
+        self._read: dict[tuple[str, int], array[int]] = {}
+        """Those that were parked before the start."""
+        ends = ((level, lane.offset, store.queue_max(SCHEDULE_TOPIC, level - 1)) for level, lane in lanes.items())
+        self._unread = [(level, begin, end) for level, begin, end in ends if begin < end]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all that was parked before the start is read."""
+        return not self._unread
+
+    def parked(self, topic: str, level: int, queue_offset: int) -> None:
+        """Note a message that was parked now."""
+        if not topic.startswith(RETRY_PREFIX):
+            return
+        offsets = self._offsets.setdefault((topic, level), array("q"))
+        if len(offsets) >= _PRUNED_FROM and offsets[len(offsets) // 2] < self._lanes[level].offset:
+            self._prune((topic, level))
+        offsets.append(queue_offset)
+
+    def count(self, topic: str) -> int | None:
+        """Return how many messages for a retry topic are delayed; None: not known yet."""
+        if self._unread:
+            return None
+        keys = [(topic, level) for level in self._lanes if (topic, level) in self._offsets]
+        for key in keys:
+            self._prune(key)
+        return sum(len(self._offsets[key]) for key in keys)
+
+    def _prune(self, key: tuple[str, int]) -> None:
+        offsets = self._offsets[key]
+        del offsets[: bisect_left(offsets, self._lanes[key[1]].offset)]
+
+    def read(self) -> None:
+        """Read some of the messages that were parked before the start."""
+        if not self._unread:
+            return
+        level, begin, end = self._unread.pop()
+        begin = max(begin, self._store.queue_min(SCHEDULE_TOPIC, level - 1))
+        entries = entries_at(self._store, SCHEDULE_TOPIC, level - 1, begin, max(0, min(READ_AT_ONCE, end - begin)))
+        for entry in entries:
+            record = self._store.record(entry.physical_offset, entry.size) if entry.size else None
+            try:
+                topic = "" if record is None else real_queue(whole_record(record).properties)[0]
+            except CorruptRecord:
+                continue
+            if topic.startswith(RETRY_PREFIX):
+                self._read.setdefault((topic, level), array("q")).append(entry.queue_offset)
+        if entries and entries[-1].queue_offset + 1 < end:
+            self._unread.append((level, entries[-1].queue_offset + 1, end))
+        if not self._unread:
+            for key, offsets in self._read.items():
+                self._offsets[key] = offsets + self._offsets.get(key, array("q"))
+            self._read = {}

@@ -1,0 +1,1 @@
+"""`halfmoon produce`, `halfmoon request` and `halfmoon reply`."""

@@ -1,0 +1,76 @@
+"""Skipping one message that a group cannot consume, so that its queue goes on behind it.
+
+The copy to the dead letters is made first: a process that dies between the two steps leaves the message in its queue, and a second
+try makes a second copy. No message is lost.
+"""
+
+from __future__ import annotations
+
+from halfmoon.client.core.admin.admin import AdminCore
+from halfmoon.client.core.admin.find import read_page
+from halfmoon.client.core.admin.reset import reset_offsets
+from halfmoon.client.core.ask import ask
+from halfmoon.client.core.names import check_group
+from halfmoon.effects import Op
+from halfmoon.errors import NoRoute, OffsetIllegal, UsageError
+from halfmoon.model import MessageQueue
+from halfmoon.results import OffsetMove
+from halfmoon.wire.headers.send import ConsumerSendMsgBack
+
+TO_DEAD_LETTERS = -1
+"""Delay level of a returned message that goes to the dead letters at once. Follows SendMessageProcessor (RocketMQ 4.9.8)."""
+SKIPPED = "skipped by an operator"
+
+
+def skip_message(
+    admin: AdminCore, group: str, queue: MessageQueue, offset: int, *, to_dead_letters: bool = False
+) -> Op[OffsetMove]:
+    """Move a group behind the message at the head of a queue, its online members included; return the move.
+
+    With ``to_dead_letters`` the message is first copied to the group's dead letters. A member that is consuming the message right
+    now is not interrupted, and its result does not count.
+
+    Raises OffsetIllegal if the group's progress is not at ``offset``, UsageError where the broker cannot move a single queue of a
+    group that is online, TopicNotFound, GroupNotFound, BrokerError, NetworkError.
+    """
+    check_group(group)
+    then = {queue: offset + 1}
+    _check((yield from reset_offsets(admin, group, queue.topic, then, dry_run=True)), offset)
+    if to_dead_letters:
+        yield from _copy(admin, group, queue, offset)
+        _check((yield from reset_offsets(admin, group, queue.topic, then, dry_run=True)), offset)
+    [move] = yield from reset_offsets(admin, group, queue.topic, then)
+    return move
+
+
+def _check(moves: list[OffsetMove], offset: int) -> None:
+    """Refuse to move a queue whose progress is not at the message that is to be skipped."""
+    [move] = moves
+    if move.now != offset:
+        where = f"queue {move.queue.queue_id} of {move.queue.topic} at {move.queue.broker_name}"
+        now = "has no progress" if move.now is None else f"is at offset {move.now:,}"
+        raise OffsetIllegal(f"the group {now} in {where}, not at {offset:,}: nothing was moved. Look at the group again")
+
+
+def _copy(admin: AdminCore, group: str, queue: MessageQueue, offset: int) -> Op[None]:
+    """Have the broker store a message among the dead letters of a group (36), as a consumer that gives it up does."""
+    wire_queue = admin.wire_queue(queue)
+    addresses = (yield from admin.cluster()).broker_addr_table.get(queue.broker_name)
+    address = addresses.broker_addrs.get(0) if addresses is not None else None
+    if address is None:
+        raise NoRoute(queue.topic)
+    if (config := (yield from admin.group_configs(address)).get(group)) is not None and config.retry_queue_nums <= 0:
+        raise UsageError(
+            f"group {group} stores no messages that are given back (retryQueueNums is 0): skip it without the dead letters"
+        )
+    page = yield from read_page(admin, address, wire_queue, offset, 1, alone=True)
+    message = next(iter(page.messages if page is not None else ()), None)
+    if message is None or message.queue_offset != offset:
+        where = f"queue {queue.queue_id} of {queue.topic} at {queue.broker_name}"
+        raise OffsetIllegal(f"the message at offset {offset:,} of {where} cannot be read: skip it without the dead letters")
+    request = ConsumerSendMsgBack(
+        offset=message.physical_offset, group=admin.wire(group), delay_level=TO_DEAD_LETTERS,
+        origin_msg_id=message.offset_msg_id, origin_topic=wire_queue.topic, unit_mode=False, broker_name=queue.broker_name,
+        reason=SKIPPED,
+    )  # fmt: skip
+    yield from ask(address, request, b"", admin.settings.request_timeout_ms)

@@ -1,0 +1,1 @@
+"""Operations on topics beyond creating and deleting them."""

@@ -1,0 +1,72 @@
+"""Delayed redeliveries are counted by group: while they wait, after a start, and none that was delivered."""
+
+from __future__ import annotations
+
+from halfmoon.broker.delay import redeliveries
+from halfmoon.wire.headers.topic import DeleteTopicInBroker
+from tests.broker.consumers.test_redelivery import back, consuming, sent
+from tests.broker.delay.test_delay import send
+
+RETRY = "%RETRY%G"
+
+
+def given_back(talk, count=1, level=0):
+    consuming(talk)
+    for _ in range(count):
+        assert talk.ask(back(sent(talk).physical_offset, level=level)).code == 0
+
+
+def waiting(talk, topic=RETRY):
+    return talk.broker.delays.redeliveries.count(topic)
+
+
+def test_messages_that_are_given_back_are_counted_until_they_are_delivered(talk):
+    assert waiting(talk) == 0
+    given_back(talk, 2)
+    talk.wait(6_000)
+    given_back(talk, 1)
+    send(talk, 3)  # delayed for another reason
+
+    assert waiting(talk) == 3
+    talk.wait(5_000)
+    assert waiting(talk) == 1
+    talk.wait(10_000)
+    assert waiting(talk) == 0
+    assert talk.broker.progress.redelivery("G") == 3, "they wait in the retry topic now"
+
+
+def test_a_start_counts_what_waits_from_the_log(talk, monkeypatch):
+    monkeypatch.setattr(redeliveries, "READ_AT_ONCE", 2)
+    given_back(talk, 5)
+    given_back(talk, 4, level=9)
+    send(talk, 9)
+    talk.wait(11_000)
+    assert waiting(talk) == 4
+
+    talk.restart()
+    assert waiting(talk) is None
+    assert talk.broker.progress.redelivery("G") is None
+    given_back(talk, 1)
+    while not talk.broker.delays.redeliveries.is_complete:
+        talk.wait(0)
+
+    assert waiting(talk) == 5
+
+
+def test_messages_to_a_retry_topic_that_is_deleted_still_wait_for_they_make_it_again(talk):
+    given_back(talk, 3)
+    talk.ask(DeleteTopicInBroker(topic=RETRY))
+    assert waiting(talk) == 3
+    talk.wait(11_000)
+
+    assert (waiting(talk), talk.broker.progress.redelivery("G")) == (0, 3)
+
+
+def test_offsets_of_delivered_messages_are_removed_while_others_come(talk, monkeypatch):
+    monkeypatch.setattr(redeliveries, "_PRUNED_FROM", 4)
+    for _ in range(20):
+        given_back(talk, 1, level=1)
+        talk.wait(500)
+
+    assert len(talk.broker.delays.redeliveries._offsets[RETRY, 1]) <= 5
+    assert waiting(talk) == 1
