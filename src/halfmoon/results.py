@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from halfmoon.limits import STUCK_MS
 from halfmoon.model import MessageQueue
 
 DISK_WARNING = 0.90
@@ -13,11 +14,18 @@ DISK_WARNING = 0.90
 
 
 class StatusLimits(msgspec.Struct, frozen=True):
-    """Thresholds from which on a cluster counts as degraded; None: no threshold."""
+    """Thresholds from which on a cluster counts as degraded; None: no threshold.
+
+    ``stuck_ms``: how long the progress of a group may stand still in a queue where messages wait; ``memberless_ms``: how long they
+    may wait for a group without members; ``undecidable_ms``: how old a transaction may be whose producer group has no member.
+    """
 
     lag: int | None = None
     pending_age_ms: int | None = None
     disk: float = DISK_WARNING
+    stuck_ms: int = STUCK_MS
+    memberless_ms: int = 300_000
+    undecidable_ms: int = 300_000
 
 
 class BrokerStatus(msgspec.Struct, frozen=True):
@@ -66,8 +74,8 @@ class Finding(msgspec.Struct, frozen=True):
 class Backlog(msgspec.Struct, frozen=True):
     """Lag of a group: messages, and the age of the last one consumed if it has not consumed all.
 
-    ``redelivery`` are messages that wait to be delivered again, those that are delayed until then included; ``members`` are the
-    consumers that are online. None: not reported.
+    ``redelivery`` are those of the messages that wait to be delivered again, delayed ones included; ``members`` are the consumers
+    that are online. None: not reported, and then ``messages`` has no delayed ones.
     """
 
     messages: int
@@ -107,7 +115,8 @@ class GroupMember(msgspec.Struct, frozen=True):
 class GroupHealth(msgspec.Struct, frozen=True):
     """Members and progress of a group, and what needs attention. ``unasked`` members were not asked for their state.
 
-    ``behind_ms`` and ``redelivery`` are those of `Backlog`; ``dead_letters`` is None if nobody asked for them.
+    ``lag``, ``behind_ms`` and ``redelivery`` are those of `Backlog`. ``unmoved_ms`` is the longest time for which the progress has
+    stood still in a queue where messages wait (0: there is none; None: not reported). ``dead_letters``: None if not asked for.
     """
 
     group: str
@@ -115,15 +124,12 @@ class GroupHealth(msgspec.Struct, frozen=True):
     members: list[GroupMember]
     unasked: int
     queues: list[QueueProgress]
+    lag: int
+    unmoved_ms: int | None
     behind_ms: int | None
     redelivery: int | None
     dead_letters: int | None
     findings: list[Finding]
-
-    @property
-    def lag(self) -> int:
-        """Return how many messages are not consumed in all queues."""
-        return sum(queue.lag for queue in self.queues)
 
     @property
     def has_consumed(self) -> bool:

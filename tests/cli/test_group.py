@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from contextlib import contextmanager
+
 import pytest
 
-from halfmoon import ConsumeFrom, PullConsumer, PushConsumer
+from halfmoon import ConsumeFrom, ConsumeStatus, PullConsumer, PushConsumer
+from tests.topics import new_topic
 from tests.waiting import until
 
 
@@ -19,9 +23,9 @@ def group(run, topic, request):
 
 def test_a_group_is_made_listed_and_deleted(run):
     assert run("group", "create", "C_made").code == 0
-    assert "C_made" in run("group", "list", "--json").json()
+    assert "C_made" in run("group", "list", "--names", "--json").json()
     assert run("group", "delete", "C_made", "--yes").code == 0
-    assert "C_made" not in run("group", "list", "--json").json()
+    assert "C_made" not in run("group", "list", "--names", "--json").json()
 
 
 def test_deleting_a_group_says_which_messages_go_with_it(run):
@@ -37,8 +41,8 @@ def test_deleting_a_group_says_which_messages_go_with_it(run):
 
 
 def test_groups_of_the_protocol_are_listed_when_asked_for(run):
-    assert "TOOLS_CONSUMER" not in run("group", "list", "--json").json()
-    assert "TOOLS_CONSUMER" in run("group", "list", "--all", "--json").json()
+    assert "TOOLS_CONSUMER" not in run("group", "list", "--names", "--json").json()
+    assert "TOOLS_CONSUMER" in run("group", "list", "--all", "--names", "--json").json()
 
 
 def test_lag_is_what_was_not_consumed(run, topic, group):
@@ -131,7 +135,7 @@ def test_targets_that_cannot_be_are_refused_and_nothing_moves(run, topic, group,
 
 
 def test_an_unknown_group_is_refused_by_name(run, topic):
-    for words in (("show",), ("lag",), ("delete",), ("reset", topic, "--to-earliest")):
+    for words in (("show",), ("lag",), ("delete",), ("reset", topic, "--to-earliest"), ("skip", topic, "0", "--offset", "0")):
         ran = run("group", words[0], "C_nobody", *words[1:])
 
         assert ran.code == 1
@@ -180,3 +184,70 @@ def test_a_group_is_deleted_or_moved_only_when_that_is_confirmed(run, topic, gro
     assert run("group", "lag", group, topic, "--json").json()["lag"] == 0
     assert at_terminal("y\n", "group", "reset", group, topic, "--to-earliest").code == 0
     assert run("group", "lag", group, topic, "--json").json()["lag"] == 3
+
+
+@contextmanager
+def poisoned(cluster, topic, group):
+    """Run an orderly consumer that fails at the second message of a topic with one queue; yields what it was given."""
+    seen = []
+
+    def listen(messages):
+        seen.extend(message.body for message in messages)
+        if messages[0].body == b"poison":
+            raise KeyError("price")
+
+    settings = {"orderly": True, "suspend_queue_ms": 200, "persist_offsets_ms": 50, "consume_from": ConsumeFrom.FIRST_OFFSET}
+    consumer = PushConsumer(group=group, nameserver=cluster.nameserver, **settings)
+    consumer.subscribe(topic)
+    consumer.on_message(listen)
+    with consumer:
+        yield seen
+
+
+STUCK = r"ueue 0 of {topic} at broker-a is stuck at offset 1: KeyError: 'price', [0-9,]+ tries, [0-9.]+s"
+
+
+def test_a_message_that_holds_an_ordered_queue_is_found_by_every_command_and_skipped(run, cluster, at_terminal):
+    topic = new_topic(cluster.nameserver)
+    group, words = f"C_{topic}", STUCK.format(topic=topic)
+    run("produce", "--topic", topic, "1", "poison", "3")
+    with poisoned(cluster, topic, group) as seen:
+        until(lambda: "is stuck" in run("status").out)
+        status = run("status")
+        assert status.code == 1
+        assert re.search(f"degraded\n(  .*\n)*  {group}: q{words}\n", status.out)
+        listed = run("group", "list")
+        assert re.search(f"{group}: Q{words}", listed.out)
+        [row] = [row for row in run("group", "list", "--json").json() if row["group"] == group]
+        assert (row["members"], row["lag"], row["redelivery"], row["findings"][0]["kind"]) == (1, 2, 0, "stuck")
+        assert re.search(f"blocked: Q{words}", run("group", "show", group).out)
+        [finding, *_] = run("group", "show", group, "--json").json()["findings"]
+        assert (finding["offset"], finding["reason"], finding["severity"]) == (1, "KeyError: 'price'", "blocked")
+
+        skip = ("group", "skip", group, topic, "0", "--offset", "1", "--to-dead-letters")
+        assert run(*skip).code == 2
+        declined = at_terminal("n\n", *skip)
+        assert "skip the message at offset 1 of queue 0" in declined.err
+        assert b"3" not in seen
+        skipped = run(*skip, "--yes")
+        assert (skipped.code, skipped.out) == (0, f"{group} goes on at offset 2 of queue 0 of {topic}; 1 member is online\n")
+        until(lambda: b"3" in seen)
+        assert run("group", "skip", group, topic, "0", "--offset", "1", "--yes").code != 0
+        until(lambda: run("group", "lag", group, "--json").json()["lag"] == 0)
+
+    assert "skipped by an operator" in run("dlq", "list", group).out
+
+
+def test_a_message_that_waits_for_its_redelivery_is_behind_and_named(run, cluster):
+    topic = new_topic(cluster.nameserver)
+    group = f"C_{topic}"
+    run("produce", "--topic", topic, "1")
+    settings = {"persist_offsets_ms": 50, "consume_from": ConsumeFrom.FIRST_OFFSET}
+    consumer = PushConsumer(group=group, nameserver=cluster.nameserver, **settings)
+    consumer.subscribe(topic)
+    consumer.on_message(lambda messages: ConsumeStatus.RECONSUME_LATER)
+    with consumer:
+        until(lambda: f"{group} is 1 message behind; 1 message waits to be delivered again" in run("group", "lag", group).out)
+        [row] = [row for row in run("group", "list", "--json").json() if row["group"] == group]
+        assert (row["lag"], row["redelivery"]) == (1, 1)
+        assert run("status", "--json").json()["backlog"][group]["redelivery"] == 1

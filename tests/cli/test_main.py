@@ -176,13 +176,14 @@ ASKING = {
         "topic trim",
         "group delete",
         "group reset",
+        "group skip",
         "tx commit",
         "tx rollback",
         "delay cancel",
         "dlq replay",
         "outbox drop",
     ),
-    *("outbox drop", "outbox resend"),
+    "outbox resend",
     *("acl remove", "acl rotate", "spark replay", "spark dlq replay", "fsck", "console user remove"),
 }
 

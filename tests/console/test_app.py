@@ -55,7 +55,7 @@ def shop() -> Shop:
 async def console(site: Site, shop: Shop) -> AsyncIterator[Site]:
     """The console with the pages of the test."""
     pages = [
-        Page("/clients", "Clients", "clients.html", shop.clients, menu=True),
+        Page("/clients", "Clients", "clients.html", shop.clients, menu="Data"),
         Page("/secret", "Secret", "clients.html", shop.clients, operators=True),
         Page("/live", "Live", "clients.html", shop.clients, fragment=True),
         Change("/sell", shop.sell, audit=("thing",)),
@@ -401,5 +401,5 @@ async def test_what_went_wrong_with_a_form_leads_back_to_it(console: Site, shop:
 
     answer = await console.http.post("/sell", data=sent, headers=headers)
 
-    assert (f'<a href="{link}">Back</a>' in answer.text) == (link is not None)
+    assert (f'<a class="button" href="{link}">Back</a>' in answer.text) == (link is not None)
     assert ("Back" in answer.text) == (link is not None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from xml.etree import ElementTree
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfmoon.console.charts import BARS_MAX, BOTTOM, COLUMNS, TOP, WIDTH, Series, bar_chart, line_chart
+from halfmoon.console.charts import BARS_MAX, BOTTOM, COLUMNS, TOP, WIDTH, Series, bar_chart, line_chart, sparkline
 
 SPAN = (1_000_000, 1_000_000 + COLUMNS * 1000)
 HOSTILE = "<script>alert(1)</script>\"'&\u202e\x00"
@@ -46,7 +47,7 @@ def test_a_point_is_the_highest_of_its_values_and_a_gap_if_one_is_missing():
 def test_the_newest_the_lowest_and_the_highest_value_stand_below_and_for_screen_readers():
     root = ElementTree.fromstring(line_chart("Rates", [line([3, 1200, 7]), Series("out", [(SPAN[0], None)])], SPAN))
     said = "in: 7 now, from 3 to 1,200"
-    assert "".join(root.find("p").itertext()) == f"{said}out: not known"
+    assert ["".join(each.itertext()) for each in root.find("ul")] == [said, "out: not known"]
     assert root.find("svg/desc").text == f"{said}; out: not known"
     assert root.find("svg/title").text == root.find("figcaption").text == "Rates"
 
@@ -55,9 +56,32 @@ def test_when_the_newest_is_missing_no_older_value_passes_for_it():
     assert "in: not known now, from 3 to 3" in line_chart("Rates", [line([3, None])], SPAN)
 
 
-def test_the_axes_say_the_top_and_the_time():
+def test_the_axes_say_round_values_and_times():
     texts = [text.text for text in ElementTree.fromstring(line_chart("Disk", [line([0.3])], SPAN, top=1.0)).iter("text")]
-    assert texts == ["1", "00:16", "00:18", "00:19 UTC"]
+    assert texts == ["0.2", "0.4", "0.6", "0.8", "1", "00:17", "00:18", "00:19"]
+
+
+@pytest.mark.parametrize(
+    ("value", "top"), [(0, 1), (1, 1), (3, 3), (7, 8), (950, 1000), (1001, 1250), (2033, 2500), (18_372, 20_000), (5001, 6000)]
+)
+def test_the_axis_ends_close_to_the_highest_value(value, top):
+    chart = line_chart("Backlog", [line([value])], SPAN, unit="count")
+    ticks = [text.text for text in ElementTree.fromstring(chart).iter("text") if ":" not in text.text]
+    assert (ticks[-1], len(ticks) <= 5) == (f"{top:,}", True)
+
+
+def test_the_script_finds_the_values_of_each_column():
+    root = ElementTree.fromstring(line_chart("Rates", [line([3, None, 7])], SPAN, unit="count"))
+    data = json.loads(root.get("data-chart"))
+    assert (data["span"], data["unit"], data["labels"], data["values"][0][:4]) == (list(SPAN), "count", ["in"], [3, None, 7, None])
+    assert len(data["values"][0]) == COLUMNS + 1
+
+
+def test_a_sparkline_has_gaps_and_a_name():
+    root = ElementTree.fromstring(sparkline("Lag", [0, 4, None, 2]))
+    assert root.find("title").text == "Lag"
+    assert root.find("path").get("d") == "M0.0 19.0L26.7 1.0M80.0 10.0"
+    assert sparkline("Lag", []).count("M0 0") == 1
 
 
 @given(st.lists(st.lists(numbers, max_size=30), max_size=3))
@@ -87,7 +111,8 @@ def test_bars_are_well_formed_and_inside_the_frame_whatever_the_numbers(values):
 def test_each_bar_is_said_with_its_value():
     root = ElementTree.fromstring(bar_chart("Time to decision", [("under 1 s", 4), ("longer", 12_000)]))
     assert root.find("svg/desc").text == "under 1 s: 4; longer: 12,000"
-    assert [float(rect.get("height")) for rect in root.iter("rect")] == [0.0, (BOTTOM - TOP) * 12 / 20]
+    assert [float(rect.get("height")) for rect in root.iter("rect")] == [0.0, round((BOTTOM - TOP) * 12_000 / 12_500, 1)]
+    assert [rect.find("title").text for rect in root.iter("rect")] == ["under 1 s: 4", "longer: 12,000"]
 
 
 @pytest.mark.parametrize(

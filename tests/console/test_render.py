@@ -8,19 +8,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from halfmoon.console.render import HERE, Renderer, at, size_text
+from halfmoon.console.render import HERE, Renderer, at
 
 
 class Struct(msgspec.Struct):
     count: int
-
-
-@pytest.mark.parametrize(
-    ("count", "text"),
-    [(None, "-"), (0, "0 B"), (1023, "1,023 B"), (1024, "1.0 KiB"), (15 * 1024, "15 KiB"), (5 << 40, "5.0 TiB")],
-)  # fmt: skip
-def test_sizes(count: int | None, text: str):
-    assert size_text(count) == text
 
 
 def test_a_name_in_an_address_stays_one_value():

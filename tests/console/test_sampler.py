@@ -11,7 +11,7 @@ from halfmoon.client.admin import AsyncAdmin
 from halfmoon.console import sampler as module
 from halfmoon.console.sampler import BACKLOG_MS, GROUPS_MAX, KEPT_MS, PAUSE_MAX_MS, SAMPLE_MS, SPAN_MS, Sampler
 from halfmoon.errors import ConnectFailed
-from halfmoon.results import Backlog, BrokerStatus, ClusterStatus
+from halfmoon.results import Backlog, BrokerStatus, ClusterStatus, Finding
 from halfmoon.testing.local import LocalCluster
 from tests.waiting import soon
 
@@ -26,11 +26,15 @@ class Cluster:
 
     def __init__(self, *brokers, groups=()):
         self.brokers, self.names, self.now = list(brokers), list(groups), START_MS
-        self.error, self.group_error, self.asked = None, None, []
+        self.error, self.group_error, self.asked, self.findings = None, None, [], []
 
     async def status(self, *, groups):
-        assert not groups
-        self.asked.append("status")
+        self.asked.append(("backlogs", len(self.names)) if groups else "status")
+        if groups:
+            if self.group_error:
+                raise self.group_error
+            backlog = {name: Backlog(number, 1000 * number) for number, name in enumerate(self.names)}
+            return ClusterStatus(self.now, "degraded", [], self.brokers, backlog, self.findings)
         if self.error:
             return ClusterStatus(self.now, "down", [str(self.error)], [], {})
         faults = [f"{broker.name}: {broker.fault}" for broker in self.brokers if broker.fault]
@@ -65,7 +69,8 @@ async def test_figures_are_sums_over_the_brokers_that_answer_and_of_ages_and_dis
     facts = (await sampled(Cluster(BROKER, APACHES, SILENT))).facts
     assert [facts[name] for name in module.RATES] == [11.5, 5.0, 3, 60_000, 0.25, 2]
     assert (facts["health"], facts["brokers"]) == ("degraded", 3)
-    assert facts["faults"] == [{"text": "c: does not answer: no route", "address": "c:1"}]
+    assert [each.what for each in facts["findings"]] == ["c: does not answer: no route"]
+    assert facts["addresses"]["c"] == "c:1"
 
 
 async def test_what_no_broker_reports_is_not_known():
@@ -74,7 +79,7 @@ async def test_what_no_broker_reports_is_not_known():
 
 
 async def test_before_the_first_sample_nothing_is_known():
-    facts = Cluster(BROKER).sampler().facts
+    facts = Cluster(BROKER).sampler().view("5 min")
     assert (facts["health"], facts["in_per_second"], facts["history"]["backlog"]) == ("unknown", None, [])
 
 
@@ -85,10 +90,9 @@ async def test_a_cluster_that_does_not_answer_is_a_gap_with_its_reason_and_since
     for _ in range(6):
         await sampler.sample()
         cluster.now += SAMPLE_MS
-    facts = sampler.facts
-    assert (facts["health"], facts["faults"], facts["failing_since_ms"]) == (
-        "down", [{"text": "no route", "address": None}], START_MS + SAMPLE_MS,
-    )  # fmt: skip
+    facts = sampler.view("30 min")
+    assert (facts["health"], [each.what for each in facts["findings"]]) == ("down", ["no route"])
+    assert facts["failing_since_ms"] == START_MS + SAMPLE_MS
     assert [value for _, value in facts["history"]["in_per_second"]] == [10.0] + [None] * 6
     assert [value for _, value in facts["history"]["backlog"]] == [0, None]
     assert facts["in_per_second"] is facts["backlog"] is None
@@ -97,6 +101,38 @@ async def test_a_cluster_that_does_not_answer_is_a_gap_with_its_reason_and_since
     cluster.error = None
     await sampler.sample()
     assert (sampler.facts["health"], sampler.facts["failing_since_ms"], sampler.facts["in_per_second"]) == ("healthy", None, 10.0)
+
+
+async def test_findings_about_groups_are_kept_until_groups_are_asked_again_and_the_most_severe_stand_first():
+    cluster = Cluster(SILENT, BROKER, groups=["C_ledger"])
+    cluster.findings = [
+        Finding("dead-letters", "3 messages.", "", "note", "C_pay"),
+        Finding("stuck", "Stuck.", "", "blocked", "C_ledger"),
+    ]
+    facts = (await sampled(cluster, times=4)).facts
+    assert cluster.asked.count(("backlogs", 1)) == 1
+    assert [each.kind for each in facts["findings"]] == ["unknown", "stuck", "dead-letters"]
+    assert (await sampled(Cluster(BROKER))).facts["health"] == "healthy"
+    healthy = Cluster(BROKER, groups=["C_ledger"])
+    healthy.findings = cluster.findings
+    assert (await sampled(healthy)).facts["health"] == "degraded"
+    healthy.findings = cluster.findings[:1]
+    assert (await sampled(healthy)).facts["health"] == "healthy"
+
+
+async def test_a_day_is_kept_of_each_minute_the_highest_and_the_lag_of_each_group_for_its_time_to_drain():
+    cluster = Cluster(BROKER, groups=["C_one", "C_two"])
+    sampler = await sampled(cluster, times=3 * KEPT_MS // SAMPLE_MS)
+    day = sampler.view("24 h")
+    assert day["span_ms"][1] - day["span_ms"][0] >= 3 * KEPT_MS - 2 * module.MINUTE_MS
+    assert len(day["history"]["in_per_second"]) == 3 * KEPT_MS // module.MINUTE_MS + (START_MS % module.MINUTE_MS > 0)
+    assert set(sampler.lags("C_two")) == {1}
+    assert (sampler.drain_ms("C_two"), sampler.drain_ms("C_none")) == (None, None)
+    now = cluster.now
+    sampler._lags.extend([(now - 120_000, {"C_two": 300}), (now - 60_000, {"C_two": 200}), (now, {"C_two": 100})])
+    sampler._lags.extend([(now, {"C_two": 100})])
+    sampler._lags = type(sampler._lags)([each for each in sampler._lags if each[0] >= now - 120_000 and each[1]["C_two"] > 1])
+    assert sampler.drain_ms("C_two") == 60_000
 
 
 async def test_brokers_that_all_are_silent_are_a_gap_too():
@@ -124,7 +160,7 @@ async def test_a_mistake_of_ours_is_logged_and_a_gap(caplog):
     cluster.brokers = [object()]
     sampler = cluster.sampler()
     await sampler.sample()
-    assert sampler.facts["faults"][0]["text"] == "internal error; see the console's log"
+    assert sampler.facts["findings"][0].what == "internal error; see the console's log"
     assert "a sample failed" in caplog.text
 
 
@@ -140,7 +176,7 @@ async def test_groups_are_asked_for_every_ten_seconds_at_most_500_and_the_ten_fu
 
 async def test_half_an_hour_is_kept():
     cluster = Cluster(BROKER, groups=["C_shop"])
-    facts = (await sampled(cluster, times=KEPT_MS // SAMPLE_MS + 50)).facts
+    facts = (await sampled(cluster, times=KEPT_MS // SAMPLE_MS + 50)).view("30 min")
     assert {name: len(points) for name, points in facts["history"].items()} == {
         **dict.fromkeys(module.RATES, KEPT_MS // SAMPLE_MS), "backlog": KEPT_MS // BACKLOG_MS,
     }  # fmt: skip
@@ -149,13 +185,13 @@ async def test_half_an_hour_is_kept():
 
 @pytest.mark.parametrize(("times", "shown_ms"), [(3, SPAN_MS), (200, 199 * SAMPLE_MS), (KEPT_MS // SAMPLE_MS + 50, KEPT_MS)])
 async def test_the_charts_begin_with_what_was_measured_first(times: int, shown_ms: int):
-    begin_ms, end_ms = (await sampled(Cluster(), times=times)).facts["span_ms"]
+    begin_ms, end_ms = (await sampled(Cluster(), times=times)).view("30 min")["span_ms"]
 
     assert abs(end_ms - begin_ms - shown_ms) <= SAMPLE_MS
 
 
 async def test_time_in_which_nothing_was_sampled_is_a_gap():
-    facts = (await sampled(Cluster(BROKER), times=2, every_ms=60_000)).facts
+    facts = (await sampled(Cluster(BROKER), times=2, every_ms=60_000)).view("5 min")
     assert [value for _, value in facts["history"]["in_per_second"]] == [10.0, None, 10.0]
 
 
@@ -210,7 +246,7 @@ async def test_a_broker_that_dies_while_it_is_sampled_and_comes_back(tmp_path):
             await asyncio.to_thread(cluster.kill)
             await sampler.sample()
             assert sampler.facts["health"] == "down"
-            assert cluster.nameserver in sampler.facts["faults"][0]["text"]
+            assert cluster.nameserver in sampler.facts["findings"][0].what
             await asyncio.to_thread(cluster.start)
             async with sampler:
                 await soon(lambda: sampler.facts["health"] == "healthy")

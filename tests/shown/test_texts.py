@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from halfmoon.shown.texts import rate_text, read_time, size_text, span_text, time_text
+from halfmoon.shown.texts import count_text, rate_text, read_time, size_text, span_text, time_text, tries_text, wait_text
 
 
 def test_times_are_shown_in_utc_and_none_as_nothing():
@@ -53,3 +53,9 @@ def test_sizes_have_two_or_three_digits():
     assert [size_text(size) for size in sizes] == [
         "0 B", "1023 B", "1.0 KiB", "1.5 KiB", "100 KiB", "1.0 MiB", "5.0 TiB", "8192 PiB",
     ]  # fmt: skip
+
+
+def test_a_count_has_its_noun_in_the_singular_or_the_plural():
+    assert [count_text(count) for count in (0, 1, 1200)] == ["0 messages", "1 message", "1,200 messages"]
+    assert [wait_text(count) for count in (1, 2)] == ["1 message waits", "2 messages wait"]
+    assert [tries_text(count) for count in (1, 235)] == ["1 try", "235 tries"]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import click
 
 import halfmoon
-from halfmoon.cli.shared.app import App, Option
+from halfmoon.cli.shared.app import App, Argument, Option
 from halfmoon.cli.shared.lines import say, say_failing
 from halfmoon.cli.shared.options import (
     LOCAL,
@@ -28,9 +28,9 @@ from halfmoon.cli.shared.output import show_json, show_table
 from halfmoon.cli.shared.reading import named_queues
 from halfmoon.errors import ConsumerNotOnline, GroupNotFound, TopicNotFound
 from halfmoon.model import MessageQueue
-from halfmoon.results import OffsetMove, sums_of
+from halfmoon.results import GroupHealth, OffsetMove, QueueProgress, sums_of
 from halfmoon.shown.names import is_users_group
-from halfmoon.shown.texts import TIME_FORMS, count_text, time_text
+from halfmoon.shown.texts import TIME_FORMS, count_text, facts_of, time_text, wait_text
 
 app = App(
     help="List, show, create, delete and reset consumer groups.\n\nExample: halfmoon group lag C_shop",
@@ -38,41 +38,83 @@ app = App(
 
 
 @app.command("list", finds=True)
-def list_groups(topic: OneTopic = None, everything: All = False, nameserver: NameServer = LOCAL, as_json: Json = False) -> int:
-    """List consumer groups, or those that consume a topic.
+def list_groups(
+    topic: OneTopic = None,
+    everything: All = False,
+    names: Annotated[bool, Option("--names", help="Only the names, without asking for members and lag.")] = False,
+    nameserver: NameServer = LOCAL,
+    as_json: Json = False,
+) -> int:
+    """List consumer groups, or those that consume a topic, with members, lag, and what blocks them.
 
     Example: halfmoon group list --topic orders
     """
     failing: list[str] = []
     with halfmoon.Admin(nameserver=nameserver) as admin:
         shown = [name for name in admin.groups(topic, failing=failing) if everything or is_users_group(name)]
-    if as_json:
+        health = {} if names else admin.groups_health(shown, failing=failing)
+    if names and as_json:
         show_json(shown)
-    else:
+    elif as_json:
+        show_json([_row_facts(name, health.get(name)) for name in shown])
+    elif names or not shown:
         for name in shown or ["no groups"]:
             say(name)
+    else:
+        _show_groups(shown, health)
     say_failing(failing)
     return len(shown)
 
 
+def _row_facts(name: str, health: GroupHealth | None) -> dict[str, Any]:
+    if health is None:
+        return {"group": name, "members": None, "lag": None, "redelivery": None, "findings": []}
+    findings = [facts_of(finding) for finding in health.findings]
+    return {
+        "group": name, "members": len(health.members), "lag": health.lag, "redelivery": health.redelivery, "findings": findings,
+    }  # fmt: skip
+
+
+def _show_groups(names: list[str], groups: Mapping[str, GroupHealth]) -> None:
+    rows: list[list[object]] = []
+    blocked: list[str] = []
+    for name in names:
+        if (health := groups.get(name)) is None:
+            rows.append([name, "-", "-", "-", "not reported"])
+            continue
+        found = [finding for finding in health.findings if finding.severity == "blocked"]
+        blocked += [f"{name}: {finding.what}" for finding in found]
+        state = found[0].kind if found else "-"
+        rows.append([name, len(health.members), health.lag, "-" if health.redelivery is None else health.redelivery, state])
+    show_table("groups", ("group", "members", "behind", "redelivery", "blocked"), rows)
+    for text in blocked:
+        say(text)
+
+
 @app.command()
 def show(group: Group, nameserver: NameServer = LOCAL, as_json: Json = False) -> None:
-    """Show a group's members, subscriptions and progress.
+    """Show what blocks a group, its members, subscriptions and progress.
 
     Example: halfmoon group show C_shop
     """
     with halfmoon.Admin(nameserver=nameserver) as admin:
         _must_exist(admin, group)
+        health = admin.group_health(group)
         try:
             online = admin.consumer_connections(group)
             members = [{"client_id": m.client_id, "address": m.client_addr, "language": m.language} for m in online.connection_set]
             subscriptions = {topic: data.sub_string for topic, data in sorted(online.subscription_table.items())}
         except ConsumerNotOnline:
             members, subscriptions = [], {}
-        progress = _progress(admin, group, None)
+    progress = [_queue_facts(queue) for queue in health.queues]
     if as_json:
-        show_json({"group": group, "members": members, "subscriptions": subscriptions, "queues": progress, "lag": _lag(progress)})
+        show_json({
+            "group": group, "findings": [facts_of(finding) for finding in health.findings], "members": members,
+            "subscriptions": subscriptions, "queues": progress, "lag": health.lag, "redelivery": health.redelivery,
+        })  # fmt: skip
         return
+    for finding in health.findings:
+        say(f"{finding.severity}: {finding.what} {finding.do}")
     show_table("members", ("client id", "address", "language"), (list(member.values()) for member in members))
     show_table("subscriptions", ("topic", "expression"), subscriptions.items())
     _show_progress(progress)
@@ -92,15 +134,49 @@ def lag(
     """
     with halfmoon.Admin(nameserver=nameserver) as admin:
         _must_exist(admin, group)
-        progress = _progress(admin, group, topic)
-    total = _lag(progress)
+        queues, total, redelivery = _lag_in(admin, group, topic) if topic else _lag_of(admin, group)
+    progress = [_queue_facts(queue) for queue in queues]
     if as_json:
-        show_json({"group": group, "lag": total, "queues": progress})
+        show_json({"group": group, "lag": total, "redelivery": redelivery, "queues": progress})
     else:
         _show_progress(progress)
-        say(f"{group} is {count_text(total)} behind")
+        say(_behind_text(group, total, redelivery, topic))
     if lag_max is not None and total > lag_max:
         raise click.exceptions.Exit(1)
+
+
+@app.command()
+def skip(
+    group: Group,
+    topic: Topic,
+    queue: Annotated[str, Argument(metavar="QUEUE", help="Queue, as number or broker/number.")],
+    offset: Annotated[int, Option("--offset", min=0, help="Offset of the message, which has to be the next of its queue.")],
+    to_dead_letters: Annotated[bool, Option("--to-dead-letters", help="Copy it to the dead letters first.")] = False,
+    yes: Yes = False,
+    nameserver: NameServer = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Move a group behind one message that it cannot consume, whether its members are online or not.
+
+    Nothing is moved if the group is no longer at this message. A process that dies between the copy and the move leaves the message
+    in its queue: repeat the command, and the dead letters have two copies.
+
+    Example: halfmoon group skip C_shop orders 0 --offset 111 --to-dead-letters
+    """
+    with halfmoon.Admin(nameserver=nameserver) as admin:
+        _must_exist(admin, group)
+        named = named_queues(list(admin.topic_stats(topic)), [queue])
+        if len(named) > 1:
+            brokers = ", ".join(f"{each.broker_name}/{each.queue_id}" for each in named)
+            raise click.BadParameter(f"QUEUE {queue}: several brokers have it, give one of {brokers}")
+        copied = "to the dead letters" if to_dead_letters else "without a copy"
+        confirm(f"skip the message at offset {offset:,} of queue {queue} of {topic} for group {group}, {copied}", yes=yes)
+        move = admin.skip_message(group, named[0], offset, to_dead_letters=to_dead_letters)
+    if as_json:
+        show_json({"group": group, "topic": topic, "to_dead_letters": to_dead_letters, **_move_facts(move)})
+    else:
+        members = "1 member is" if move.members == 1 else f"{move.members:,} members are"
+        say(f"{group} goes on at offset {move.then:,} of queue {queue} of {topic}; {members} online")
 
 
 @app.command()
@@ -224,27 +300,41 @@ def _must_exist(admin: halfmoon.Admin, group: str) -> None:
         raise GroupNotFound(f"no broker knows a consumer group {group!r}")
 
 
-def _progress(admin: halfmoon.Admin, group: str, topic: str | None) -> list[dict[str, Any]]:
+def _lag_of(admin: halfmoon.Admin, group: str) -> tuple[list[QueueProgress], int, int | None]:
+    """Return a group's progress, its lag, and how many of these messages wait to be delivered again (None: not reported)."""
+    health = admin.group_health(group, brief=True)
+    return health.queues, health.lag, health.redelivery
+
+
+def _lag_in(admin: halfmoon.Admin, group: str, topic: str) -> tuple[list[QueueProgress], int, None]:
     try:
         stats = admin.consume_stats(group, topic)
     except (TopicNotFound, ConsumerNotOnline):
         stats = {}
-    return [
-        {
-            "topic": queue.topic,
-            "broker": queue.broker_name,
-            "queue_id": queue.queue_id,
-            "broker_offset": progress.broker_offset,
-            "consumer_offset": progress.consumer_offset,
-            "lag": max(0, progress.broker_offset - progress.consumer_offset),
-            "last_consumed_ms": progress.last_timestamp,
-        }
-        for queue, progress in stats.items()
-    ]
+    rows = [QueueProgress(queue, one.broker_offset, one.consumer_offset, one.last_timestamp) for queue, one in stats.items()]
+    return rows, sum(row.lag for row in rows), None
 
 
-def _lag(progress: list[dict[str, Any]]) -> int:
-    return sum(queue["lag"] for queue in progress)
+def _behind_text(group: str, total: int, redelivery: int | None, topic: str | None) -> str:
+    """Return how far a group is behind, and how much of that waits to be delivered again, or that it is not known."""
+    text = f"{group} is {count_text(total)} behind"
+    if topic is not None:
+        return f"{text} in {topic}, without those that wait to be delivered again"
+    if redelivery is None:
+        return f"{text}; the broker does not report messages that are delayed until they are delivered again"
+    return f"{text}; {wait_text(redelivery)} to be delivered again" if redelivery else text
+
+
+def _queue_facts(progress: QueueProgress) -> dict[str, Any]:
+    return {
+        "topic": progress.queue.topic,
+        "broker": progress.queue.broker_name,
+        "queue_id": progress.queue.queue_id,
+        "broker_offset": progress.broker_offset,
+        "consumer_offset": progress.consumer_offset,
+        "lag": progress.lag,
+        "last_consumed_ms": progress.last_timestamp,
+    }
 
 
 def _show_progress(progress: list[dict[str, Any]]) -> None:

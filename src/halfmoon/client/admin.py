@@ -9,19 +9,21 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Coroutine
 from functools import update_wrapper
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, overload
 
 from halfmoon.client.anonymous import AnonymousClient
 from halfmoon.client.blocking import Blocking
+from halfmoon.client.constructors.options import AdminArguments
 from halfmoon.client.core.admin.access import accounts, delete_account, explain_access, put_account, rotate_secret
 from halfmoon.client.core.admin.admin import AdminCore
 from halfmoon.client.core.admin.batches import batches
 from halfmoon.client.core.admin.dead_letters import dead_letter, dead_letter_page, dead_letters
 from halfmoon.client.core.admin.delay import cancel_delayed, delayed_messages, delayed_page
 from halfmoon.client.core.admin.find import find_message, message_by_id, message_by_offset_id, messages_at, messages_by_key
-from halfmoon.client.core.admin.health.group import group_findings, group_health
+from halfmoon.client.core.admin.health.brokers import brokers
+from halfmoon.client.core.admin.health.group import backlogs, group_findings, group_health, groups_health
 from halfmoon.client.core.admin.health.server_kind import server_kind
-from halfmoon.client.core.admin.health.status import backlogs, brokers, status
+from halfmoon.client.core.admin.health.status import status
 from halfmoon.client.core.admin.replay import replay_dead_letter, replays
 from halfmoon.client.core.admin.resend import resend
 from halfmoon.client.core.admin.reset import consume_directly, consumer_offsets, reset_offsets
@@ -122,6 +124,7 @@ class Operations:
     lag = Operation(AdminCore.lag)
     backlogs = Operation(backlogs)
     group_health = Operation(group_health)
+    groups_health = Operation(groups_health)
     group_findings = Operation(group_findings)
     reset_offsets = Operation(reset_offsets)
     skip_message = Operation(skip_message)
@@ -179,7 +182,7 @@ class AsyncAdmin(Operations, AnonymousClient[AdminSettings]):
             print(await admin.lag("C_shop"))
     """
 
-    def __init__(self, settings: AdminSettings | None = None, **values: Any) -> None:
+    def __init__(self, settings: AdminSettings | None = None, **values: Unpack[AdminArguments]) -> None:
         super().__init__(settings_of(AdminSettings, {**(values_of(settings) if settings else {}), **values}))
         self.core = AdminCore(self.instance)
 
@@ -196,6 +199,6 @@ class Admin(Operations, Blocking):
 
     _client: AsyncAdmin
 
-    def __init__(self, settings: AdminSettings | None = None, **values: Any) -> None:
+    def __init__(self, settings: AdminSettings | None = None, **values: Unpack[AdminArguments]) -> None:
         loop = background()
         super().__init__(loop.plain(AsyncAdmin, settings, **values), loop)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from halfmoon.documentation import see
 from halfmoon.errors import SettingError
@@ -24,7 +24,7 @@ class ClientSettings:
         "",
         java="namesrvAddr",
         form=forms.ADDRESSES,
-        why="Name servers, host:port separated by ';'; empty: the variable NAMESRV_ADDR.",
+        why="Name servers, host:port separated by ';'; empty: the variable HALFMOON_NAMESERVER, else NAMESRV_ADDR.",
     )
     client_ip: str = setting(
         "",
@@ -284,6 +284,34 @@ class AdminSettings(ClientSettings):
     )
 
 
+NAMESERVER_VARIABLES = ("HALFMOON_NAMESERVER", "NAMESRV_ADDR")
+"""Variables with the default name servers, the first one that is set; the second is RocketMQ's."""
+
+
+class DefaultNameServers(NamedTuple):
+    """Name servers that the environment names, and the variable that does; empty for none.
+
+    ``conflict`` says which variable is used where they name different ones; empty otherwise.
+    """
+
+    addresses: str
+    variable: str
+    conflict: str
+
+
+def default_name_servers(environment: Mapping[str, str]) -> DefaultNameServers:
+    """Return the name servers of the environment."""
+    given = {variable: environment[variable] for variable in NAMESERVER_VARIABLES if environment.get(variable, "").strip()}
+    if not given:
+        return DefaultNameServers("", "", "")
+    variable, addresses = next(iter(given.items()))
+    conflict = ""
+    if len({frozenset(map(str.strip, text.replace(",", ";").split(";"))) - {""} for text in given.values()}) > 1:
+        named = " and ".join(f"{name}={text}" for name, text in given.items())
+        conflict = f"{named} name different name servers: {variable} is used; unset the other one"
+    return DefaultNameServers(addresses, variable, conflict)
+
+
 _TLS = ("tls_ca", "tls_cert", "tls_key", "tls_key_password", "tls_verify", "tls_server_name")
 ENVIRONMENT = {"HALFMOON_TLS": "use_tls", **{f"HALFMOON_{name.upper()}": name for name in _TLS}}
 """Variable → the setting that it stands for, where that was not given."""
@@ -305,17 +333,24 @@ def with_environment(settings: S, environment: Mapping[str, str]) -> S:
     return replace(settings, **found)
 
 
-def settings_of(cls: type[S], values: dict[str, Any]) -> S:
-    """Return checked settings from keyword arguments. Raises SettingError, which names the setting and the nearest right one."""
-    known = [field.name for field in fields(cls)]
+def settings_of(cls: type[S], values: Mapping[str, Any]) -> S:
+    """Return checked settings from keyword arguments. Raises SettingError, which names the setting and the nearest right one.
+
+    A setting by RocketMQ's key, in whatever spelling (``sendMsgTimeout``, ``send_msg_timeout``), is told by our name, too.
+    """
+    known = {field.name: _letters(field.metadata["java"] or "") for field in fields(cls)}
     for name in values:
         if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
+            near = [ours for ours, java in known.items() if java == _letters(name)] or difflib.get_close_matches(name, known, 1)
             raise SettingError(f"unknown setting {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
     return check(cls(**_normal(values)))
 
 
-def _normal(values: dict[str, Any]) -> dict[str, Any]:
+def _letters(name: str) -> str:
+    return "".join(filter(str.isalnum, name)).lower()
+
+
+def _normal(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values with name servers as plain addresses, the namespace that their names may carry, and codes as a tuple."""
     changes: dict[str, Any] = {}
     if isinstance(servers := values.get("nameserver"), str | list | tuple):

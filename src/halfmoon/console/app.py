@@ -21,7 +21,7 @@ from starlette.types import Receive, Scope, Send
 from halfmoon.console.access.audit import UNKNOWN
 from halfmoon.console.access.sessions import RUNNING
 from halfmoon.console.forms import RequestRefused, read_form
-from halfmoon.console.page import Asked, Change, ConsoleServices, Done, Page
+from halfmoon.console.page import REASON_MAX, Asked, Change, ConsoleServices, Done, Page
 from halfmoon.console.render import STATIC, Renderer
 from halfmoon.console.signing_in import SigningIn, inside
 from halfmoon.console.visitors import Visitor, visitor_of
@@ -73,7 +73,7 @@ class Console:
     def __init__(self, services: ConsoleServices, pages: Iterable[Page | Change]) -> None:
         pages = list(pages)
         self._names = frozenset({urlsplit(services.public_url).hostname or ""})
-        self.services, self.renderer = services, Renderer([page for page in pages if isinstance(page, Page) and page.menu])
+        self.services, self.renderer = services, Renderer([page for page in pages if isinstance(page, Page) and not page.fragment])
         self._answers: dict[tuple[str, str], Callable[[Request], Awaitable[Response]]] = {
             ("GET", f"/static/{path.name}"): partial(self._static, path) for path in STATIC.iterdir()
         }
@@ -158,11 +158,14 @@ class Console:
 
     async def _recorded(self, change: Change, values: dict[str, str], visitor: Visitor) -> Done:
         audit, kept = self.services.audit, {name: values[name] for name in change.audit if name in values}
+        asked = Asked(self.services.admin, values, visitor.user.name, self.services)
+        if change.irreversible:
+            kept["reason"] = asked.text("reason", length_max=REASON_MAX)
         action = change.path.strip("/").replace("/", " ")
         entry = await to_thread(audit.begin, visitor.user.name, visitor.address, action, kept)
         outcome = UNKNOWN  # where the console ends meanwhile
         try:
-            done = await change.act(Asked(self.services.admin, values, visitor.user.name, self.services))
+            done = await change.act(asked)
             outcome = f"done: {done.said}"
             return done
         except HalfmoonError as exc:

@@ -18,6 +18,7 @@ from halfmoon.console.access.database import now_ms
 from halfmoon.console.access.sessions import Sessions
 from halfmoon.console.access.users import Users
 from halfmoon.console.sampler import Sampler
+from halfmoon.console.tables import behind, cursor_of, ordered
 from halfmoon.errors import UsageError
 from halfmoon.shown.texts import read_time
 
@@ -26,6 +27,9 @@ T = TypeVar("T")
 
 PAGE_SIZE = 100
 """Rows of a page."""
+
+REASON_MAX = 200
+"""Longest reason for an irreversible change, as the audit log keeps it."""
 
 TEXT_MAX, CURSOR_MAX = 512, 8192
 """Longest name, key or word that a query or a form takes, and longest cursor; longer ones are refused in words."""
@@ -112,6 +116,21 @@ class Asked(NamedTuple):
         shown = ordered[begin : begin + PAGE_SIZE]
         return shown, key(shown[-1]) if begin + PAGE_SIZE < len(ordered) else None
 
+    def table(self, found: Iterable[T], key: Callable[[T], str], sort: str) -> tuple[list[T], str | None]:
+        """Return `PAGE_SIZE` items behind the cursor, in the order that the query names or ``sort``; and the next cursor.
+
+        Items that come or go meanwhile move no others out of a page. Raises UsageError.
+        """
+        sort = self.text("sort", sort)
+        rows = ordered(found, sort, key)
+        rows = behind(rows, sort, key, self.after) if self.after else rows
+        return rows[:PAGE_SIZE], cursor_of(rows[PAGE_SIZE - 1], sort, key) if len(rows) > PAGE_SIZE else None
+
+    def sorted(self, rows: list[T]) -> list[T]:
+        """Return the rows of a page with a cursor of the cluster in the order that the query names, if any. Raises UsageError."""
+        sort = self.text("sort", "")
+        return ordered(rows, sort, lambda row: "") if sort else rows
+
     @property
     def after(self) -> str:
         """Return the cursor behind which the page begins, as the page before named it; empty: at the first row."""
@@ -124,7 +143,7 @@ class Asked(NamedTuple):
 
 
 class Page(NamedTuple):
-    """Page at ``path``; ``template`` shows its facts, and bytes are a file to keep. ``menu``: it is in the menu under its title.
+    """Page at ``path``; ``template`` shows its facts, and bytes are a file to keep. ``menu``: its group of the menu; empty: none.
 
     ``under``: the path of the page in the menu that it belongs to. ``fragment``: no page of its own but a part that a page gets
     again and again while it is looked at; asking for it keeps no session alive.
@@ -134,7 +153,7 @@ class Page(NamedTuple):
     title: str
     template: str
     facts: Callable[[Asked], Awaitable[Facts | bytes]]
-    menu: bool = False
+    menu: str = ""
     under: str = ""
     operators: bool = False
     fragment: bool = False
@@ -148,8 +167,25 @@ class Done(NamedTuple):
 
 
 class Change(NamedTuple):
-    """Form that an operator sends to ``path``. ``audit``: which of its fields the audit log keeps."""
+    """Form that an operator sends to ``path``. ``audit``: which of its fields the audit log keeps.
+
+    ``irreversible``: the form needs a reason, which is kept as well. Its page states the effect before it asks for one.
+    """
 
     path: str
     act: Callable[[Asked], Awaitable[Done]]
     audit: tuple[str, ...]
+    irreversible: bool = False
+
+
+class Question(NamedTuple):
+    """Question before an irreversible change, for ``confirm.html``: its effects as sentences, the button, the form's fields.
+
+    ``back`` is the page to return to without the change. ``typed``: a name to type first; empty: none.
+    """
+
+    effects: list[str]
+    button: str
+    fields: dict[str, str]
+    back: str
+    typed: str = ""

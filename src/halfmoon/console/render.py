@@ -15,20 +15,27 @@ import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from jinja2.environment import TemplateModule
 
-from halfmoon.console.charts import Series, bar_chart, line_chart
-from halfmoon.console.page import Facts, Page
+from halfmoon.console.access.database import now_ms
+from halfmoon.console.charts import Series, bar_chart, line_chart, sparkline
+from halfmoon.console.folding import folded
+from halfmoon.console.page import REASON_MAX, Facts, Page
+from halfmoon.console.tables import Column, worth_showing
 from halfmoon.console.visitors import Visitor
 from halfmoon.logs import escaped
-from halfmoon.shown.texts import rate_text, share_text, span_text, time_text
+from halfmoon.shown.texts import rate_text, share_text, size_text, span_text, time_text
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
 
 
 class Renderer:
-    """Templates of the console. ``menu`` are the pages that every page links to."""
+    """Templates of the console. ``pages``: those with a group are in the menu, which every page links to."""
 
-    def __init__(self, menu: Sequence[Page]) -> None:
+    def __init__(self, pages: Sequence[Page]) -> None:
+        menu: dict[str, list[Page]] = {}
+        for page in pages:
+            if page.menu:
+                menu.setdefault(page.menu, []).append(page)
         self._fragments: dict[str, tuple[Facts, str]] = {}
         self._environment = Environment(
             loader=FileSystemLoader(HERE / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
@@ -36,12 +43,15 @@ class Renderer:
         )  # fmt: skip
         self._environment.filters.update(
             shown=lambda value: escaped(str(value)), time=time_text, span=span_text, rate=rate_text, share=share_text,
-            count=lambda number: f"{number:,}", size=size_text,
+            count=lambda number: f"{number:,}", size=lambda size: "-" if size is None else size_text(size), ago=ago_text,
+            clock=clock_text, pairs=pairs, folded=folded,
         )  # fmt: skip
         version = sha256(b"".join(path.read_bytes() for path in sorted(STATIC.iterdir()))).hexdigest()[:16]
         self._environment.globals.update(
-            menu=menu, version=version, at=at, once=lambda: secrets.token_urlsafe(12), line_chart=line_chart, bar_chart=bar_chart,
-            Series=Series, share_text=share_text,
+            menu=menu, titles={page.path: page.title for page in pages}, version=version, at=at, clock_ms=now_ms,
+            once=lambda: secrets.token_urlsafe(12), line_chart=line_chart, bar_chart=bar_chart, sparkline=sparkline, Series=Series,
+            share_text=share_text, size_text=size_text, span_text=span_text, col=Column, worth_showing=worth_showing,
+            reason_max=REASON_MAX,
         )  # fmt: skip
 
     async def warm(self) -> None:
@@ -86,12 +96,24 @@ def at(path: str, **query: Any) -> str:
     return f"{path}?{urlencode(given, quote_via=quote)}" if given else path
 
 
-def size_text(count: float | None) -> str:
-    """Return a number of bytes for people: ``512 B``, ``1.5 KiB``."""
-    if count is None:
-        return "-"
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:,.0f} {unit}" if unit == "B" or count >= 10 else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:,.1f} TiB"
+def ago_text(ms: int) -> str:
+    """Return how long ago a time was, or how far ahead it is, rounded: ``3 min ago``, ``in 2 h``."""
+    past_ms = now_ms() - ms
+    seconds = abs(past_ms) // 1000
+    if seconds < 1:
+        return "now"
+    count, unit = next((seconds // size, unit) for size, unit in _AGES if seconds >= size)
+    return f"{count:,} {unit} ago" if past_ms > 0 else f"in {count:,} {unit}"
+
+
+_AGES = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+
+
+def clock_text(ms: int) -> str:
+    """Return a time in full: ``2026-01-31 08:00:00.123 UTC``."""
+    return time_text(ms).replace("T", " ").replace("Z", " UTC")
+
+
+def pairs(table: Mapping[str, Any]) -> list[Facts]:
+    """Return a row for each name and value."""
+    return [{"name": name, "value": value} for name, value in table.items()]

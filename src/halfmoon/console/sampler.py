@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from heapq import nlargest
 from typing import Any, Self
 
 from halfmoon.client.admin import AsyncAdmin
 from halfmoon.console.access.database import now_ms
 from halfmoon.errors import HalfmoonError
-from halfmoon.results import Backlog, BrokerStatus, ClusterStatus
+from halfmoon.results import Backlog, BrokerStatus, ClusterStatus, Finding
 from halfmoon.shown.names import is_users_group
 
 log = logging.getLogger("halfmoon.console")
@@ -24,12 +24,17 @@ log = logging.getLogger("halfmoon.console")
 SAMPLE_MS, PAUSE_MAX_MS = 2_000, 30_000
 """How often brokers are asked, and the longest pause while nothing answers: it doubles each time."""
 BACKLOG_MS, KEPT_MS = 10_000, 30 * 60_000
+MINUTE_MS, LONG_MS = 60_000, 24 * 3_600_000
+"""Every sample is kept for half an hour; of each minute the highest for a day."""
 SPAN_MS = 2 * 60_000
-"""Least time that the charts show; they grow with what was measured, up to all that is kept."""
+"""Least time that the charts show; they grow with what was measured, up to the range that is asked for."""
+RANGES = {"5 min": 5 * 60_000, "30 min": KEPT_MS, "3 h": 3 * 3_600_000, "24 h": LONG_MS}
+LAGS_MAX, DRAIN_MS = KEPT_MS // (3 * BACKLOG_MS), 5 * 60_000
+"""Lags of each group that are kept, every third; and the time over which its decrease is measured."""
 GROUPS_MAX, BEHIND_MAX = 500, 10
 """Most groups whose lag is asked for, the first by name, and most that are shown, the furthest behind."""
-FAILING_MAX = 3
-"""Most brokers whose failures are shown with the lag."""
+FINDINGS_MAX, FAILING_MAX = 50, 3
+"""Most findings that are shown, and most brokers whose failures are shown with the lag."""
 LIST_EVERY_MAX = 60
 """Most rounds between two lists of all groups: the more groups, the more rounds. A list of 100,000 is 20 MB."""
 
@@ -51,10 +56,16 @@ class Sampler:
         self.admin, self.now_ms, self._sleep = admin, now_ms, sleep
         self._history: dict[str, deque[tuple[int, float | None]]] = {name: deque(maxlen=KEPT_MS // SAMPLE_MS) for name in RATES}
         self._history["backlog"] = deque(maxlen=KEPT_MS // BACKLOG_MS)
+        self._minutes: dict[str, deque[tuple[int, float | None]]] = {
+            name: deque(maxlen=LONG_MS // MINUTE_MS) for name in self._history
+        }
+        self._lags: deque[tuple[int, dict[str, int]]] = deque(maxlen=LAGS_MAX)
+        self._views: dict[str, dict[str, Any]] = {}
         self._failing_since_ms: int | None = None
         self._groups: list[str] = []
         self._group_count, self._rounds, self._backlog_due_ms = 0, 0, 0
         self._behind: dict[str, Backlog] = {}
+        self._slow: list[Finding] = []
         self._backlog_fault = ""
         self.facts = self._found(ClusterStatus(now_ms(), "unknown", [], [], {}))
 
@@ -88,18 +99,53 @@ class Sampler:
         self._failing_since_ms = (self._failing_since_ms or at_ms) if status.health == "down" else None
         if at_ms >= self._backlog_due_ms or at_ms < self._backlog_due_ms - BACKLOG_MS:
             self._backlog_due_ms = at_ms + BACKLOG_MS
-            await self._sample_backlog()
-        self.facts = self._found(status)
+            await self._sample_groups(status)
+        self.facts, self._views = self._found(status), {}
 
-    async def _sample_backlog(self) -> None:
-        at_ms, total, self._behind, failing = self.now_ms(), None, {}, list[str]()
+    def view(self, span: str) -> dict[str, Any]:
+        """Return the facts with the history of one of `RANGES`: the same object until there is a newer sample."""
+        if span not in self._views:
+            source, now_ms = self._history if RANGES[span] <= KEPT_MS else self._minutes, self.facts["at_ms"]
+            first_ms = min((points[0][0] for points in source.values() if points), default=now_ms)
+            begin_ms = min(max(first_ms, now_ms - RANGES[span]), now_ms - SPAN_MS)
+            history = {name: [point for point in points if point[0] >= begin_ms] for name, points in source.items()}
+            shown = {"range": span, "ranges": list(RANGES), "span_ms": (begin_ms, now_ms), "history": history}
+            self._views[span] = self.facts | shown
+        return self._views[span]
+
+    @property
+    def backlogs(self) -> dict[str, Backlog]:
+        """Return the lag of each group that was asked for, as of the last round; empty before the first."""
+        return self._behind
+
+    def lags(self, group: str) -> list[int | None]:
+        """Return the last lags of a group, every 30 seconds, up to half an hour; None: not known."""
+        return [lags.get(group) for _, lags in self._lags]
+
+    def drain_ms(self, group: str) -> int | None:
+        """Return how long the group needs for its lag at the pace of the last minutes; None: not known, or it does not fall."""
+        recent = [(at_ms, lags[group]) for at_ms, lags in self._lags if group in lags and at_ms >= self.now_ms() - DRAIN_MS]
+        if len(recent) < 2 or (fallen := recent[0][1] - recent[-1][1]) <= 0:
+            return None
+        return recent[-1][1] * (recent[-1][0] - recent[0][0]) // fallen
+
+    async def _sample_groups(self, status: ClusterStatus) -> None:
+        """Ask for the groups: up to `GROUPS_MAX` for their health as well, and for what else takes many requests."""
+        at_ms, total, self._behind, self._slow, failing = self.now_ms(), None, {}, [], list[str]()
         try:
             if self._failing_since_ms is None:
                 if self._rounds % min(LIST_EVERY_MAX, 1 + self._group_count // GROUPS_MAX) == 0:
                     names = [*filter(is_users_group, await self.admin.groups(failing=failing))]
                     self._groups, self._group_count = names[:GROUPS_MAX], len(names)
-                self._behind = await self.admin.backlogs(self._groups, failing=failing)
-                total = sum(behind.messages for behind in self._behind.values())
+                if self._group_count <= GROUPS_MAX:
+                    full, known = await self.admin.status(groups=True), {finding.what for finding in status.findings}
+                    self._behind, self._slow = full.backlog, [each for each in full.findings if each.what not in known]
+                    failing += [fault for fault in full.faults if fault.startswith("not reported") or full.health == "down"]
+                else:
+                    self._behind = await self.admin.backlogs(self._groups, failing=failing)
+                total = None if failing and not self._behind else sum(behind.messages for behind in self._behind.values())
+                if self._rounds % 3 == 0:
+                    self._lags.append((at_ms, {name: behind.messages for name, behind in self._behind.items()}))
                 self._rounds += 1
         except Exception as exc:
             failing.append(_reason(exc))
@@ -111,15 +157,23 @@ class Sampler:
         if points and at_ms - points[-1][0] > 4 * every_ms:  # this machine slept, or the answers took so long
             points.append((at_ms - 1, None))
         points.append((at_ms, value))
+        minutes = self._minutes[name]
+        if minutes and minutes[-1][0] // MINUTE_MS == at_ms // MINUTE_MS:
+            before = minutes.pop()[1]
+            value = value if before is None else before if value is None else max(before, value)
+        minutes.append((at_ms, value))
 
     def _found(self, status: ClusterStatus) -> dict[str, Any]:
         late = [(behind.messages, group, behind.behind_ms) for group, behind in self._behind.items() if behind.messages]
-        addresses = {broker.name: broker.address for broker in status.brokers}
-        begin_ms = min((points[0][0] for points in self._history.values() if points), default=status.at_ms)
+        findings = _findings(status, self._slow)
         return {
             "at_ms": status.at_ms,
-            "health": status.health,
-            "faults": [{"text": fault, "address": addresses.get(fault.partition(": ")[0])} for fault in status.faults],
+            "health": "degraded"
+            if status.health == "healthy" and any(each.severity != "note" for each in self._slow)
+            else status.health,
+            "findings": findings[:FINDINGS_MAX],
+            "findings_left_out": max(0, len(findings) - FINDINGS_MAX),
+            "addresses": {broker.name: broker.address for broker in status.brokers},
             "failing_since_ms": self._failing_since_ms,
             "brokers": len(status.brokers),
             **{name: points[-1][1] if points else None for name, points in self._history.items()},
@@ -127,10 +181,20 @@ class Sampler:
             "groups": self._group_count,
             "groups_left_out": self._group_count - len(self._groups),
             "groups_behind": len(late),
-            "furthest_behind": [dict(zip(("messages", "group", "behind_ms"), each)) for each in nlargest(BEHIND_MAX, late)],
-            "span_ms": (min(max(begin_ms, status.at_ms - KEPT_MS), status.at_ms - SPAN_MS), status.at_ms),
-            "history": {name: list(points) for name, points in self._history.items()},
+            "furthest_behind": [self._late(*each) for each in nlargest(BEHIND_MAX, late)],
         }
+
+    def _late(self, messages: int, group: str, behind_ms: int | None) -> dict[str, Any]:
+        drain_ms, lags = self.drain_ms(group), self.lags(group)
+        return {"group": group, "messages": messages, "behind_ms": behind_ms, "drain_ms": drain_ms, "lags": lags}
+
+
+def _findings(status: ClusterStatus, slow: Sequence[Finding]) -> list[Finding]:
+    """Return what needs attention, the most severe first; also reasons why a part is not known."""
+    known = {finding.what.removesuffix(".") for finding in status.findings}
+    found = [Finding("unknown", fault, "") for fault in status.faults if fault not in known]
+    order = {"blocked": 0, "warning": 1}
+    return sorted([*found, *status.findings, *slow], key=lambda finding: order.get(finding.severity, 2))
 
 
 def _figures(brokers: list[BrokerStatus]) -> dict[str, float | None]:

@@ -12,14 +12,21 @@ from halfmoon.console.access.users import User
 from halfmoon.console.forms import RequestRefused
 from halfmoon.console.page import ConsoleServices
 
+SIDE_BAR = "halfmoon-side"
+"""Cookie of the script, which remembers whether the side bar is collapsed. It has no secret."""
+
 
 class Visitor(NamedTuple):
-    """User who is logged in. ``token`` is the secret of the session, which only the cookie holds besides."""
+    """User who is logged in. ``token`` is the secret of the session, which only the cookie holds besides.
+
+    ``is_narrow``: the browser keeps the side bar collapsed.
+    """
 
     user: User
     session: Session
     token: str
     address: str
+    is_narrow: bool = False
 
 
 def cookie_name(services: ConsoleServices, request: Request) -> str:
@@ -49,7 +56,7 @@ def found(services: ConsoleServices, request: Request, *, renews: bool = True) -
     user = None if session is None else services.users.get(session.user)
     if session is None or user is None or user.changed_ms != session.changed_ms:
         return None
-    return Visitor(user, session, token, address_of(services, request))
+    return Visitor(user, session, token, address_of(services, request), request.cookies.get(SIDE_BAR) == "collapsed")
 
 
 def address_of(services: ConsoleServices, request: Request) -> str:

@@ -70,6 +70,16 @@ def count_text(count: int, singular: str = "message") -> str:
     return f"{count:,} {singular}" if count == 1 else f"{count:,} {singular}s"
 
 
+def wait_text(count: int) -> str:
+    """Return how many messages wait, as words."""
+    return f"{count_text(count)} {'waits' if count == 1 else 'wait'}"
+
+
+def tries_text(count: int) -> str:
+    """Return how often something was tried: ``1 try``, ``235 tries``."""
+    return f"{count:,} {'try' if count == 1 else 'tries'}"
+
+
 def rate_text(per_second: float) -> str:
     """Return a rate for people: ``1,200``, ``3.5``, ``0.02``. A message a minute is not nothing."""
     return f"{per_second:,.0f}" if per_second >= 9.95 else f"{per_second:.2g}"

@@ -75,7 +75,7 @@ async def test_groups_with_dead_letters_are_listed_and_their_letters_the_newest_
     assert (oldest["reason"], oldest["keys"], oldest["tag"]) == ("TimeoutError: no bank", "k1", "A")
     assert "no stock" in page
     assert ids[0] in page
-    assert "<td>k1</td>" in page
+    assert ">k1</td>" in page
     assert "<dd>A, k1</dd>" in await site.text("/dead-letter", group=dead.group, id=ids[0])
 
 

@@ -111,8 +111,8 @@ async def test_of_apaches_broker_the_values_are_shown_and_its_passwords_are_not(
     assert rows_of(facts)["flushDiskType"]["value"] == "ASYNC_FLUSH"
     assert rows_of(facts)["initAuthenticationUser"]["value"] == "******"
     assert "sesame" not in page
-    assert "Halfmoon knows no defaults and reasons of this server" in page
-    assert "those that differ from the default" not in page
+    assert "Defaults and reasons are known for Halfmoon's servers only." in page
+    assert "only=changed" not in page
     assert "<script>alert" not in page
     assert "\u202e" not in page
 

@@ -47,15 +47,19 @@ async def test_a_transaction_whose_producer_died_says_so_and_is_decided_once(sit
     whole = await site.get("/message/body", **dict(parse_qsl(unescape(link))))
     assert whole.content == b"<script>alert(1)</script>\n\x1b[31m\xe2\x80\xae"
 
-    assert "tick the box" in site.said(await site.post("/transaction/decide", id=place, decision="commit"))
+    assert "reason is missing" in site.said(await site.post("/transaction/decide", id=place, decision="commit"))
+    assert "The decision cannot be undone." in await site.text("/transaction/decide", id=place, decision="commit")
     assert "no producer" in site.said(await site.post("/transaction/check", id=place))
     answers = await asyncio.gather(
-        *(site.post("/transaction/decide", once=f"o{n}", follow=False, id=place, decision="commit", sure="yes") for n in range(2))
+        *(
+            site.post("/transaction/decide", once=f"o{n}", follow=False, id=place, decision="commit", reason="checked")
+            for n in range(2)
+        )
     )
     assert {answer.status_code for answer in answers} == {303}
-    again = await site.post("/transaction/decide", id=place, decision="commit", sure="yes")
+    again = await site.post("/transaction/decide", id=place, decision="commit", reason="checked")
     assert "was already committed" in site.said(again)
-    other = await site.post("/transaction/decide", id=place, decision="rollback", sure="yes")
+    other = await site.post("/transaction/decide", id=place, decision="rollback", reason="checked")
     assert (other.status_code, "decided: COMMITTED" in site.said(other)) == (409, True)
     assert [each.max_offset for each in (await site.admin.topic_stats(topic)).values()] == [1]
     assert (await site.json("/transactions", group="P_dead"))["transactions"] == []
@@ -66,11 +70,11 @@ async def test_a_viewer_looks_and_decides_nothing_and_a_form_sent_twice_is_carri
     site.log_in("eve", "viewer")
     assert "Roll back" not in await site.text("/transaction", id=name)
     for path in ("/transaction/decide", "/transaction/check", "/transaction/resume"):
-        assert (await site.post(path, id=name, decision="commit", sure="yes")).status_code == 403
+        assert (await site.post(path, id=name, decision="commit", reason="checked")).status_code == 403
     site.log_in("admin")
     [before] = (await site.json("/transactions"))["brokers"]
     for status in (200, 409):
-        answer = await site.post("/transaction/decide", once="same", id=name, decision="rollback", sure="yes")
+        answer = await site.post("/transaction/decide", once="same", id=name, decision="rollback", reason="checked")
         assert answer.status_code == status
     [stats] = (await site.json("/transactions"))["brokers"]
     assert stats["counters"]["rollbacks"] == before["counters"].get("rollbacks", 0) + 1
@@ -111,7 +115,7 @@ async def test_the_live_parts_say_what_changed_and_hold_no_form(site: Site, topi
     assert (name in listed, "csrf" in listed, "<html" in listed) == (True, False, False)
     assert 'data-live="/transactions/live?group=P_live"' in await site.text("/transactions", group="P_live")
     before = await site.text("/transaction/live", id=name, was="PREPARED")
-    await site.post("/transaction/decide", id=name, decision="rollback", sure="yes")
+    await site.post("/transaction/decide", id=name, decision="rollback", reason="checked")
     after = await site.text("/transaction/live", id=name, was="PREPARED")
     assert ("Pending for" in before, "It is" in before) == (True, False)
     assert ("Pending for" in after, "It is ROLLED_BACK now." in after, "csrf" in after) == (False, True, False)

@@ -30,7 +30,7 @@ async def test_an_expired_transaction_is_shown_with_its_reason_and_resumed_once(
                 await asyncio.sleep(0.1)
     assert (rows[0]["msg_id"], rows[0]["resumed"], bool(rows[0]["reason"])) == (half.transaction_id, False, True)
     assert "&lt;i&gt;" in await site.text("/transactions/expired")
-    assert "Resuming makes it pending again" in await site.text("/transaction", id=half.transaction_id)
+    assert "Resume makes it pending again" in await site.text("/transaction", id=half.transaction_id)
 
     again = await site.post("/transaction/resume", id=rows[0]["offset_msg_id"])
     assert "pending again" in site.said(again)

@@ -31,6 +31,38 @@ class Thresholds:
     max_disk: Annotated[
         int, Option("--max-disk", min=1, max=100, metavar="PERCENT", help="Degraded if a disk is at least this full.")
     ] = round(DISK_WARNING * 100)
+    max_stuck: Annotated[
+        str,
+        Option(
+            "--max-stuck",
+            metavar="DURATION",
+            help="Degraded if a group with members is stuck for longer.",
+        ),
+    ] = "60s"
+    max_memberless: Annotated[
+        str,
+        Option("--max-memberless", metavar="DURATION", help="Degraded if messages wait longer for a group without members."),
+    ] = "5m"
+    max_undecidable: Annotated[
+        str,
+        Option(
+            "--max-undecidable",
+            metavar="DURATION",
+            help="Degraded if a transaction without a producer is older.",
+        ),
+    ] = "5m"
+
+    def limits(self) -> StatusLimits:
+        """Return the thresholds as numbers. Raises click.BadParameter."""
+        pending = self.max_pending_age
+        return StatusLimits(
+            lag=self.max_lag,
+            pending_age_ms=duration_ms(pending, "--max-pending-age") if pending else None,
+            disk=self.max_disk / 100,
+            stuck_ms=duration_ms(self.max_stuck, "--max-stuck"),
+            memberless_ms=duration_ms(self.max_memberless, "--max-memberless"),
+            undecidable_ms=duration_ms(self.max_undecidable, "--max-undecidable"),
+        )
 
 
 @app.command()
@@ -43,15 +75,15 @@ def status(
 ) -> None:
     """Show whether the cluster is healthy, degraded or down.
 
-    Exit code 0 when healthy, else 1. Degraded: a broker does not answer or cannot write, its disk is nearly full, or a threshold
-    is passed. A group is *behind for* the age of the message that it consumed last where more have come since.
+    Exit code 0 when healthy, else 1. Degraded: a broker does not answer or cannot write, its disk is nearly full, a group is stuck
+    or has no member while messages wait, a transaction has no producer that could decide it, or a threshold is passed. A group is
+    *behind for* the age of the message that it consumed last where more have come since.
 
     Example: halfmoon status --max-lag 10000 --max-pending-age 5m --max-disk 80
 
     Example: halfmoon status --watch
     """
-    age = thresholds.max_pending_age
-    limits = StatusLimits(thresholds.max_lag, duration_ms(age, "--max-pending-age") if age else None, thresholds.max_disk / 100)
+    limits = thresholds.limits()
     with halfmoon.Admin(nameserver=nameserver) as admin:
         if live:
             pause_ms = duration_ms(interval, "--interval", at_least="500ms", at_most="1h")
@@ -70,16 +102,24 @@ def _show(status: ClusterStatus) -> None:
     say(status.health)
     for fault in status.faults:
         say(f"  {fault}")
+    for note in (finding for finding in status.findings if finding.severity == "note"):
+        say(f"  note: {note.group}: {note.what}" if note.group else f"  note: {note.what}")
     if status.brokers:
         show_table("brokers", BROKER_COLUMNS, map(_row, status.brokers))
     if slow := [broker.name for broker in status.brokers if broker.native == ""]:
         say(f"slower than need be, without the package halfmoon-native: {', '.join(dict.fromkeys(slow))}")
     if status.backlog:
         rows = [
-            (group, behind.messages, "" if behind.behind_ms is None else span_text(behind.behind_ms))
+            (
+                group,
+                behind.messages,
+                "" if behind.behind_ms is None else span_text(behind.behind_ms),
+                "-" if behind.redelivery is None else behind.redelivery,
+                "-" if behind.members is None else behind.members,
+            )
             for group, behind in status.backlog.items()
         ]
-        show_table("backlog", ("group", "messages behind", "behind for"), rows)
+        show_table("backlog", ("group", "messages behind", "behind for", "redelivery", "members"), rows)
 
 
 BROKER_COLUMNS = (

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+from msgspec.structs import asdict
+
+from halfmoon.console.access.audit import AuditEntry
 from halfmoon.console.page import PAGE_SIZE, Asked, Facts, Page
 
 
@@ -12,7 +15,15 @@ async def audit(asked: Asked) -> Facts:
     after = asked.number("after", 2**63 - 1)
     found = await asyncio.to_thread(asked.services.audit.read, PAGE_SIZE + 1, after)
     rows = found[:PAGE_SIZE]
-    return {"entries": rows, "next": rows[-1].id if len(found) > PAGE_SIZE else None}
+    return {"entries": asked.sorted([_row(entry) for entry in rows]), "next": rows[-1].id if len(found) > PAGE_SIZE else None}
 
 
-PAGES = (Page("/audit", "Audit", "audit.html", audit, menu=True, operators=True),)
+def _row(entry: AuditEntry) -> Facts:
+    fields = dict(entry.fields)
+    reason = fields.pop("reason", "")
+    texts = ", ".join(f"{name}: {value}" for name, value in fields.items())
+    times = f" ({entry.times} times)" if entry.times > 1 else ""
+    return {**asdict(entry), "reason": reason, "details": texts, "outcome": f"{entry.outcome}{times}"}
+
+
+PAGES = (Page("/audit", "Audit", "audit.html", audit, menu="Cluster", operators=True),)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from msgspec.structs import asdict
+
 from halfmoon.console.page import Asked, Facts, Page
+from halfmoon.console.sampler import RANGES
 from halfmoon.errors import UsageError
 
 ROWS_MAX = 1000
@@ -11,12 +14,12 @@ ROWS_MAX = 1000
 
 async def overview(asked: Asked) -> Facts:
     """Return the facts of the sampler without a request: the same for all visitors, until there are newer ones."""
-    return asked.services.sampler.facts
+    return asked.services.sampler.view(asked.choice("range", RANGES, "30 min"))
 
 
 async def brokers(asked: Asked) -> Facts:
     """Return all brokers, and the addresses of the name servers."""
-    found = sorted(await asked.admin.brokers(), key=lambda each: (each.cluster, each.name, each.id))
+    found = asked.sorted(sorted(await asked.admin.brokers(), key=lambda each: (each.cluster, each.name, each.id)))
     return {"brokers": found, "name_servers": name_servers(asked)}
 
 
@@ -39,17 +42,18 @@ async def clients(asked: Asked) -> Facts:
     """Return connected clients, of one group if the query names it."""
     hidden: list[str] = []
     listed = await asked.admin.clients(asked.text("group", "") or None, failing=hidden)
-    rows, more = asked.rows(listed.clients, lambda each: f"{each.kind} {each.group} {each.client_id} {each.address}")
+    clients = [{**asdict(each), "brokers": ", ".join(each.brokers)} for each in listed.clients]
+    rows, more = asked.table(clients, lambda each: "{kind} {group} {client_id} {address}".format_map(each), "kind")
     hidden += [f"producers of groups that are not named, at {address}" for address in listed.without_producers]
     return {"clients": rows, "next": more, "not_reported": hidden}
 
 
 OVERVIEW = (
-    Page("/", "Overview", "overview.html", overview, menu=True),
+    Page("/", "Overview", "overview.html", overview, menu="Overview"),
     Page("/overview/live", "Overview", "overview_live.html", overview, under="/", fragment=True),
 )
 PAGES = (
-    Page("/brokers", "Brokers", "brokers.html", brokers, menu=True),
+    Page("/brokers", "Brokers", "brokers.html", brokers, menu="Cluster"),
     Page("/broker", "Broker", "broker.html", broker, under="/brokers"),
-    Page("/clients", "Clients", "clients.html", clients, menu=True),
+    Page("/clients", "Clients", "clients.html", clients, menu="Cluster"),
 )

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any
 
 from halfmoon.console.page import PAGE_SIZE, Asked, Change, Done, Facts, Page
 from halfmoon.console.pages.bodies import body_of, unpacking
 from halfmoon.console.pages.messages import fields, row, rows
+from halfmoon.console.pages.send import EDITED_BYTES_MAX, editable, lines, properties_of
 from halfmoon.console.pages.topics import gathered
 from halfmoon.console.render import at
+from halfmoon.console.tables import ordered
 from halfmoon.errors import HalfmoonError, UsageError
-from halfmoon.model import DEAD_LETTER_ID, DEAD_LETTER_TOPIC, RECONSUME_REASON, RESERVED_PROPERTIES, DeadLetter, Replayed
+from halfmoon.model import DeadLetter, Replayed
 
 PREFIX = "%DLQ%"
 REPLAY_MS_MAX = 60_000
 """Time limit of one form: letters that are not sent by then are named, and can be replayed again."""
 FAILURES_MAX = 10
-EDITED_BYTES_MAX = 4 * 1024 * 1024
-"""Largest body that a form has to edit: what brokers store by default."""
 TARGETS = {"group": "its group alone", "topic": "the topic it came from, to all groups"}
 _under_way: set[str] = set()
-_PROTOCOL = RESERVED_PROPERTIES | {DEAD_LETTER_ID, DEAD_LETTER_TOPIC, RECONSUME_REASON}
 
 
 async def dead_letters(asked: Asked) -> Facts:
@@ -31,14 +29,16 @@ async def dead_letters(asked: Asked) -> Facts:
     if not group:
         topics, more = asked.rows([topic for topic in await asked.admin.topics() if topic.startswith(PREFIX)])
         groups = map(_group, topics, await gathered(asked.admin.topic_stats, topics))
-        return facts | {"groups": [each for each in groups if each["count"] or each["error"]], "next": more}
+        shown = [each for each in groups if each["count"] or each["error"]]
+        return facts | {"groups": ordered(shown, asked.text("sort", "-count"), lambda each: each["group"]), "next": more}
     page = await asked.admin.dead_letter_page(
         group, after=asked.after, count_max=PAGE_SIZE,
         newest_first=asked.choice("order", ("newest", "oldest"), "newest") == "newest", begin_ms=asked.moment("since", "") or 0,
         end_ms=asked.moment("until", ""), key=asked.text("key", "") or None, reason=asked.text("reason", "") or None,
         expression=asked.text("tags", "*"),
     )  # fmt: skip
-    return facts | {"letters": await unpacking(_rows, page.letters), "next": page.next, "short": page.short}
+    letters = asked.sorted(await unpacking(_rows, page.letters))
+    return facts | {"letters": letters, "next": page.next, "short": page.short}
 
 
 def _group(topic: str, ends: Any) -> Facts:
@@ -68,55 +68,24 @@ async def dead_letter(asked: Asked) -> Facts:
     copies = [copy for target in letter.targets() for copy in await asked.admin.replays(letter, target)]
     return {
         "group": group, "letter": await unpacking(_row, letter), "replays": await unpacking(rows, copies),
-        "edit": await unpacking(_editable, letter), "message": fields(letter.message),
+        "edit": await unpacking(editable, letter.message), "message": fields(letter.message),
         "body": await body_of(letter.message),
     }  # fmt: skip
 
 
-def _editable(letter: DeadLetter) -> dict[str, str]:
-    """Return the fields that a form can change, as it shows them.
-
-    A body that is not text or over `EDITED_BYTES_MAX`, and properties that no line can hold, are left out.
-    """
-    message, lines = letter.message, []
-    for name, value in message.properties.items():
-        if name not in _PROTOCOL and "=" not in name and f"{name}{value}".isprintable() and name == name.strip() != "":
-            lines.append(f"{name}={value}")
-    found = {"tag": message.tag or "", "keys": " ".join(message.keys), "properties": "\n".join(lines)}
-    if len(message.beginning(EDITED_BYTES_MAX + 1)) > EDITED_BYTES_MAX:
-        return found
-    with suppress(UnicodeDecodeError):
-        body = _lines(message.body.decode())
-        if body.replace("\n", "").replace("\t", "").isprintable():
-            found["body"] = body
-    return found
-
-
-def _lines(text: str) -> str:
-    """Return a text with the line ends of forms."""
-    return text.replace("\r\n", "\n").replace("\r", "\n")
-
-
 def _changes(asked: Asked, letter: DeadLetter) -> dict[str, Any]:
     """Return the changes that a form makes to a dead letter. A missing or unchanged field changes nothing."""
-    was = _editable(letter)
+    was = editable(letter.message)
     if "body" in asked.values and "body" not in was:
         raise UsageError(f"only bodies that are text, of up to {EDITED_BYTES_MAX:,} bytes, can be edited")
-    now = {name: _lines(asked.values.get(name, text)) for name, text in was.items()}
+    now = {name: lines(asked.values.get(name, text)) for name, text in was.items()}
     changes: dict[str, Any] = {name: now[name].strip() for name in ("tag", "keys") if now[name].split() != was[name].split()}
     if now.get("body") != was.get("body"):
         changes["body"] = now["body"].replace("\n", "\r\n" if b"\r\n" in letter.message.body else "\n").encode()
-    before, after = _properties(was["properties"]), _properties(now["properties"])
+    before, after = properties_of(was["properties"]), properties_of(now["properties"])
     if edited := {name: after.get(name) for name in before | after if before.get(name) != after.get(name)}:
         changes["properties"] = edited
     return changes
-
-
-def _properties(text: str) -> dict[str, str]:
-    pairs = [line.split("=", 1) for line in text.split("\n") if line.strip()]
-    if any(len(pair) != 2 or not pair[0].strip() for pair in pairs):
-        raise UsageError("properties are lines of the form NAME=VALUE")
-    return {name.strip(): value for name, value in pairs}
 
 
 async def _sent(asked: Asked, letter: DeadLetter, to: str | None, **how: Any) -> Replayed:
@@ -167,7 +136,7 @@ async def replay(asked: Asked) -> Done:
 
 
 PAGES = (
-    Page("/dead-letters", "Dead letters", "dead_letters.html", dead_letters, menu=True),
+    Page("/dead-letters", "Dead letters", "dead_letters.html", dead_letters, menu="Trouble"),
     Page("/dead-letter", "Dead letter", "dead_letter.html", dead_letter, under="/dead-letters"),
     Change("/dead-letters/replay", replay, ("group", "id", "to")),
     Change("/dead-letter/replay", replay_one, ("group", "id", "to", "again", "tag", "keys", "properties")),

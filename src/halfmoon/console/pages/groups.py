@@ -7,45 +7,73 @@ from functools import partial
 import msgspec
 from msgspec.structs import asdict
 
-from halfmoon.console.page import Asked, Change, Done, Facts, Page
-from halfmoon.console.pages.topics import gathered
+from halfmoon.console.page import Asked, Change, Done, Facts, Page, Question
+from halfmoon.console.pages.topics import answer, gathered
 from halfmoon.console.render import at
+from halfmoon.console.tables import ordered
 from halfmoon.conversion import json_decoder
 from halfmoon.errors import HalfmoonError, UsageError
 from halfmoon.model import MessageQueue
-from halfmoon.results import GroupHealth, sums_of
+from halfmoon.results import Backlog, GroupHealth, sums_of
 from halfmoon.shown.names import is_users_group
 from halfmoon.shown.texts import time_text
 
 TARGETS = {"latest": "the end, skipping what waits", "earliest": "the oldest message", "time": "a time", "offset": "an offset"}
+SKIPS = {
+    "nowhere": "No copy is kept for the group: the message stays in its topic until the topic's retention removes it.",
+    "dead-letters": "A copy goes to the dead letters of the group, from which it can be replayed.",
+}
+BUTTONS = {"nowhere": "Skip this message", "dead-letters": "Move it to the dead letters"}
+SORTED_MAX = 500
 _plan = json_decoder(list[tuple[MessageQueue, int | None, int]])
 
 
 async def groups(asked: Asked) -> Facts:
-    """Return users' groups by name, with the reasons that block them.
+    """Return users' groups in the order that the query names, the largest lag first, with the reasons that block them.
 
-    ``behind_ms``: age of what was consumed last, as `halfmoon status`.
+    Of more than `SORTED_MAX` groups only those shown are asked for, so that they stand by name alone. ``behind_ms``: age of the
+    last message consumed, as `halfmoon status`. ``drain_ms``: time to consume the lag at the pace of the last minutes.
     """
-    search = asked.text("search", "").casefold()
-    hidden: list[str] = []
+    search, hidden = asked.text("search", "").casefold(), list[str]()
     names = [name for name in await asked.admin.groups(failing=hidden) if is_users_group(name) and search in name.casefold()]
-    shown, more = asked.rows(names)
-    found = await gathered(partial(asked.admin.group_health, brief=True), shown)
-    return {
-        "groups": list(map(_row, shown, found)),
-        "total": len(names),
-        "next": more,
-        "not_reported": hidden,
-    }
+    few, sort = len(names) <= SORTED_MAX, asked.text("sort", "-lag")
+    if few:
+        known = asked.services.sampler.backlogs or await answer(asked.admin.backlogs(names))
+        rows, more = asked.table([_known(asked, name, known) for name in names], _name, "-lag")
+        shown = [str(row["name"]) for row in rows]
+    else:
+        shown, more = asked.rows(names)
+    found = [_row(asked, *each) for each in zip(shown, await gathered(partial(asked.admin.group_health, brief=True), shown))]
+    return {"groups": ordered(found, sort, _name) if few else found, "total": len(names), "next": more, "sorts": few,
+            "not_reported": hidden}  # fmt: skip
 
 
-def _row(name: str, health: GroupHealth | HalfmoonError) -> Facts:
+def _name(row: Facts) -> str:
+    return str(row["name"])
+
+
+def _known(asked: Asked, name: str, backlogs: dict[str, Backlog] | HalfmoonError) -> Facts:
+    """Return what a group is sorted by before it is asked: as of the last sample."""
+    lag = None if isinstance(backlogs, HalfmoonError) else backlogs.get(name)
+    facts = _EMPTY | {"name": name, "drain_ms": asked.services.sampler.drain_ms(name)}
+    return facts if lag is None else facts | {"lag": lag.messages, "behind_ms": lag.behind_ms, "members": lag.members}
+
+
+_EMPTY: Facts = {
+    "error": "", "members": None, "model": "", "has_consumed": False, "lag": None, "behind_ms": None, "redelivery": None,
+    "drain_ms": None, "blocks": [], "blocked_by": "",
+}  # fmt: skip
+
+
+def _row(asked: Asked, name: str, health: GroupHealth | HalfmoonError) -> Facts:
+    sampler = asked.services.sampler
+    facts = _EMPTY | {"name": name, "lags": sampler.lags(name), "drain_ms": sampler.drain_ms(name)}
     if isinstance(health, HalfmoonError):
-        return {"name": name, "error": str(health)}
-    return {
-        "name": name, "error": "", "members": len(health.members), "model": health.model, "has_consumed": health.has_consumed,
-        "lag": health.lag, "behind_ms": health.behind_ms,
-        "blocks": [finding.what for finding in health.findings if finding.severity == "blocked"],
+        return facts | {"error": str(health), "blocked_by": str(health)}
+    blocks = [finding.what for finding in health.findings if finding.severity == "blocked"]
+    return facts | {
+        "members": len(health.members), "model": health.model, "has_consumed": health.has_consumed, "lag": health.lag,
+        "behind_ms": health.behind_ms, "redelivery": health.redelivery, "blocks": blocks, "blocked_by": " ".join(blocks),
     }  # fmt: skip
 
 
@@ -53,7 +81,41 @@ async def group(asked: Asked) -> Facts:
     """Return members, queues and findings of a group. Raises GroupNotFound."""
     health = await asked.admin.group_health(asked.text("name"))
     rows = [{**asdict(one.queue), **asdict(one), "lag": one.lag} for one in health.queues]
-    return {**asdict(health), "lag": health.lag, "queues": rows}
+    rows = ordered(rows, asked.text("sort", "-lag"), lambda row: f"{row['topic']} {row['broker_name']} {row['queue_id']:06}")
+    lags, drain_ms = asked.services.sampler.lags(health.group), asked.services.sampler.drain_ms(health.group)
+    return {**asdict(health), "lag": health.lag, "lags": lags, "drain_ms": drain_ms, "queues": rows}
+
+
+def _place(asked: Asked) -> tuple[str, MessageQueue, int]:
+    """Return the group, the queue and the offset that a question or a form to skip a message names."""
+    queue = MessageQueue(asked.text("topic"), asked.text("broker"), asked.number("queue", high=2**31 - 1))
+    return asked.text("group"), queue, asked.number("offset")
+
+
+async def ask_skip(asked: Asked) -> Facts:
+    """Return what skipping the message at the head of a queue does."""
+    (group, queue, offset), to = _place(asked), asked.choice("to", SKIPS)
+    place = f"{queue.topic} {queue.broker_name}/{queue.queue_id} at offset {offset:,}"
+    fields = {
+        "group": group,
+        "topic": queue.topic,
+        "broker": queue.broker_name,
+        "queue": str(queue.queue_id),
+        "offset": str(offset),
+    }
+    effects = [f"Group {group} moves behind the message in {place}, and never consumes it there.", SKIPS[to],
+               "It is not skipped if the group has moved on meanwhile."]  # fmt: skip
+    question = Question(effects, BUTTONS[to], {**fields, "to": to}, at("/group", name=group))
+    return {"heading": group, "question": question}
+
+
+async def skip(asked: Asked) -> Done:
+    """Move a group behind the message at the head of a queue, with a copy in its dead letters if the form says so."""
+    (group, queue, offset), to = _place(asked), asked.choice("to", SKIPS)
+    await asked.admin.skip_message(group, queue, offset, to_dead_letters=to == "dead-letters")
+    said = "moved to the dead letters" if to == "dead-letters" else "skipped"
+    place = f"{queue.topic} {queue.broker_name}/{queue.queue_id}"
+    return Done(f"The message at offset {offset:,} of {place} is {said}; {group} goes on behind it.", at("/group", name=group))
 
 
 async def preview(asked: Asked) -> Facts:
@@ -111,6 +173,17 @@ async def create(asked: Asked) -> Done:
     return Done(f"Consumer group {name} is created.", at("/group", name=name))
 
 
+async def ask_delete(asked: Asked) -> Facts:
+    """Return what is lost with a group."""
+    health = await asked.admin.group_health(asked.text("group"))
+    effects = [f"The progress of group {health.group}, its retries and its dead letters are deleted.",
+               f"It is {health.lag:,} messages behind, and has {health.dead_letters or 0:,} dead letters."]  # fmt: skip
+    if health.members:
+        effects.append("Connected consumers will create it again.")
+    question = Question(effects, "Delete group", {"group": health.group}, at("/group", name=health.group), typed=health.group)
+    return {"heading": health.group, "question": question}
+
+
 async def delete(asked: Asked) -> Done:
     """Delete a group and its progress."""
     name = asked.text("group")
@@ -120,11 +193,14 @@ async def delete(asked: Asked) -> Done:
 
 
 PAGES = (
-    Page("/groups", "Groups", "groups.html", groups, menu=True),
+    Page("/groups", "Groups", "groups.html", groups, menu="Data"),
     Page("/group", "Group", "group.html", group, under="/groups"),
     Page("/group/state", "Group", "group_state.html", group, fragment=True),
     Page("/group/reset", "Move the progress of", "group_reset.html", preview, under="/groups", operators=True),
-    Change("/group/reset", reset, ("group", "topic", "target", "plan")),
+    Change("/group/reset", reset, ("group", "topic", "target", "plan"), irreversible=True),
+    Page("/group/skip", "Skip a message", "confirm.html", ask_skip, under="/groups", operators=True),
+    Change("/group/skip", skip, ("group", "topic", "broker", "queue", "offset", "to"), irreversible=True),
     Change("/groups/create", create, ("name",)),
-    Change("/group/delete", delete, ("group",)),
+    Page("/group/delete", "Delete group", "confirm.html", ask_delete, under="/groups", operators=True),
+    Change("/group/delete", delete, ("group",), irreversible=True),
 )

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from heapq import nsmallest
+from heapq import nlargest, nsmallest
 
 from halfmoon.client.admin import AsyncAdmin
 from halfmoon.console.page import PAGE_SIZE, Asked, Change, Done, Facts, Page
 from halfmoon.console.pages.bodies import body_of, unpacking
+from halfmoon.console.pages.search import QUEUE_MAX, Search, read_search
 from halfmoon.console.pages.topics import gathered, route_of
 from halfmoon.console.render import at
 from halfmoon.errors import HalfmoonError, UsageError
 from halfmoon.model import MessageQueue, PullResult, StoredMessage
+from halfmoon.shown.names import is_users_topic
 from halfmoon.shown.texts import message_facts, time_text
 
 READ_MAX = 32
@@ -24,32 +26,54 @@ QUEUES_MAX = 256
 """Most queues that one search by time reads."""
 LIFE_S = 10
 """Longest wait for a message's history: brokers that do not answer make it long."""
-SINCE = "1h"
-"""Age since which a topic is read if neither a time nor a key is given."""
+FOLLOW_MAX, TOPICS_MAX = 32, 1000
+"""Most queues of a topic whose newest messages are asked for every 2 seconds, and most topics that the search proposes."""
 START_CHARS, FIELD_CHARS = 60, 120
 END_MS = 2**63
 
 
 async def messages(asked: Asked) -> Facts:
-    """Return messages of a topic, as the query says: from an offset of a queue on, those with a key, or those since a time."""
-    topic, broker, key = asked.text("topic", ""), asked.text("broker", ""), asked.text("key", "")
-    facts: Facts = {"topic": topic, "rows": [], "more": None, "said": "", "queue": None}
-    if not topic:
-        return facts
-    await route_of(asked.admin, topic)
+    """Return messages as the query says: one id, those with a key, those from a place or a time on, or the newest of a topic."""
+    text, topic = _query(asked)
+    search = read_search(text, topic, asked.now_ms)
+    names = [name for name in await asked.admin.topics() if is_users_topic(name)][:TOPICS_MAX]
+    facts: Facts = {"topic": search.topic, "rows": [], "more": None, "said": "", "queue": None, "topics": names, "follow": None,
+                    "kind": search.kind, "meaning": search.meaning(), "query": text}  # fmt: skip
+    if search.kind == "id":
+        found = await asked.admin.find_message(search.text, search.topic or None)
+        return facts | {"topic": found.topic, "rows": await unpacking(rows, [found])}
+    if not search.topic:
+        return facts | {"said": "" if search.kind == "newest" else "Choose a topic: only ids of brokers are found without one."}
+    await route_of(asked.admin, search.topic)
+    if search.queue is not None:
+        return facts | await _of_queue(asked, search.queue, search.offset)
+    if search.kind == "newest":
+        return facts | await newest_of(asked.admin, search.topic)
+    if search.kind == "since":
+        return facts | await since_of(asked.admin, search.topic, search.since_ms or 0)
+    return facts | await _of_key(asked.admin, search)
+
+
+def _query(asked: Asked) -> tuple[str, str]:
+    """Return the search and its topic; links of other pages have fields of their own for a key, a place and a time."""
+    topic, key, since, broker = (asked.text(name, "") for name in ("topic", "key", "since", "broker"))
     if broker:
-        return facts | await _of_queue(asked, MessageQueue(topic, broker, asked.number("queue", high=2**31 - 1)))
-    since_ms = asked.moment("since", "" if key else SINCE) or 0
-    if not key:
-        return facts | await since_of(asked.admin, topic, since_ms)
-    found = await asked.admin.messages_by_key(topic, key, count_max=READ_MAX, begin_ms=since_ms)
-    said = f"At most {READ_MAX} are shown: give a later time for others." if len(found) == READ_MAX else ""
-    return facts | {"rows": await unpacking(rows, found), "said": said}
+        offset = asked.number("offset", -1, low=-1)
+        queue = asked.number("queue", high=QUEUE_MAX)
+        return f"place:{topic}/{broker}/{queue}" + (f"@{offset}" if offset >= 0 else ""), topic
+    if key:
+        return f"key:{key}" + (f" since:{since}" if since else ""), topic
+    return f"since:{since}" if since else asked.text("q", ""), topic
 
 
-async def _of_queue(asked: Asked, queue: MessageQueue) -> Facts:
+async def _of_key(admin: AsyncAdmin, search: Search) -> Facts:
+    found = await admin.messages_by_key(search.topic, search.text, count_max=READ_MAX, begin_ms=search.since_ms or 0)
+    said = f"At most {READ_MAX} are shown: add since:2h for later ones." if len(found) == READ_MAX else ""
+    return {"rows": await unpacking(rows, found), "said": said}
+
+
+async def _of_queue(asked: Asked, queue: MessageQueue, offset: int) -> Facts:
     """Return one read of a queue: from an offset on, or the newest."""
-    offset = asked.number("offset", -1, low=-1)
     if offset < 0:
         offset = max(0, await asked.admin.max_offset(queue) - READ_MAX)
     page = await _read(asked.admin, queue, offset)
@@ -67,6 +91,31 @@ async def _read(admin: AsyncAdmin, queue: MessageQueue, offset: int) -> PullResu
     page = await admin.messages_at(queue, offset, READ_MAX)
     moved = not page.messages and page.next_offset > offset
     return await admin.messages_at(queue, page.next_offset, READ_MAX) if moved else page
+
+
+async def newest_of(admin: AsyncAdmin, topic: str) -> Facts:
+    """Return the newest messages of a topic, of all queues, the newest first. ``follow``: whether they may be read every 2 seconds.
+
+    Of each queue the last are read, and shown as far back as nothing of another queue is missing between them.
+    """
+    queues = [queue for queue, ends in (await admin.topic_stats(topic)).items() if ends.max_offset > ends.min_offset]
+    if len(queues) > QUEUES_MAX:
+        raise UsageError(f"{len(queues):,} queues have messages, more than {QUEUES_MAX}: choose one on the topic's page")
+
+    async def last(queue: MessageQueue) -> PullResult:
+        return await _read(admin, queue, max(0, await admin.max_offset(queue) - READ_MAX))
+
+    shown, complete_ms, silent = list[StoredMessage](), 0, list[str]()
+    for queue, answer in zip(queues, await gathered(last, queues)):
+        if isinstance(answer, HalfmoonError):
+            silent.append(f"{queue.broker_name}/{queue.queue_id}: {answer}")
+            continue
+        if answer.messages and answer.messages[0].queue_offset > answer.min_offset:
+            complete_ms = max(complete_ms, answer.messages[0].store_ms)
+        shown = nlargest(PAGE_SIZE, shown + answer.messages, key=lambda message: (message.store_ms, message.queue_offset))
+    shown = [message for message in shown if message.store_ms >= complete_ms]
+    said = f"Not read: {'; '.join(silent[:3])}." if silent else ""
+    return {"rows": await unpacking(rows, shown), "said": said, "follow": len(queues) <= FOLLOW_MAX}
 
 
 async def since_of(admin: AsyncAdmin, topic: str, since: int) -> Facts:
@@ -158,7 +207,8 @@ async def resend(asked: Asked) -> Done:
 
 
 PAGES = (
-    Page("/messages", "Messages", "messages.html", messages, menu=True),
+    Page("/messages", "Messages", "messages.html", messages, menu="Data"),
+    Page("/messages/live", "Messages", "messages_live.html", messages, under="/messages", fragment=True),
     Page("/message", "Message", "message.html", message, under="/messages"),
     Page("/message/body", "Body", "", body),
     Change("/message/resend", resend, ("topic", "id", "group")),

@@ -46,7 +46,7 @@ async def settings(asked: Asked) -> Facts:
     return {
         "servers": servers, "server": server, "ours": any(row["name"] for row in rows), "only": only,
         "edit": next((row for row in rows if row["setting"] == name and row["can_be_set"]), None),
-        "settings": [row for row in rows if row["changed"] or only == "all"],
+        "settings": asked.sorted([row for row in rows if row["changed"] or only == "all"]),
     }  # fmt: skip
 
 
@@ -89,6 +89,6 @@ def _known() -> Any:
 
 
 PAGES = (
-    Page("/settings", "Settings", "settings.html", settings, menu=True),
+    Page("/settings", "Settings", "settings.html", settings, menu="Cluster"),
     Change("/settings/set", change, ("broker", "nameserver", "setting", "value")),
 )

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from msgspec.structs import asdict
 
 from halfmoon.client.admin import AsyncAdmin
-from halfmoon.console.page import Asked, Change, Done, Facts, Page
+from halfmoon.console.page import Asked, Change, Done, Facts, Page, Question
 from halfmoon.console.render import at
 from halfmoon.errors import ConsumerNotOnline, HalfmoonError, TopicNotFound, UsageError
 from halfmoon.model import MessageQueue
@@ -19,7 +19,7 @@ PERMISSIONS = {"6": "read and write", "4": "read only", "2": "write only", "0": 
 QUEUES_MAX = 65_535
 AT_ONCE = 16
 """Requests of one page that are in flight at the same time."""
-GROUPS_MAX = 50
+GROUPS_MAX, SORTED_MAX = 50, 500
 MINUTE_MS = 60_000
 
 X = TypeVar("X")
@@ -46,23 +46,40 @@ async def gathered(ask: Callable[[X], Awaitable[T]], items: Iterable[X]) -> list
 
 
 async def topics(asked: Asked) -> Facts:
-    """Return 100 topics by name; of these alone the name servers are asked for brokers, queues and permissions."""
-    part, found = asked.text("q", "").lower(), await asked.admin.topics()
+    """Return 100 topics with their messages, rates, sizes and queues, in the order that the query names.
+
+    Of more than `SORTED_MAX` topics only those shown are asked for, so that they stand by name alone.
+    """
+    part, names = asked.text("q", "").lower(), await asked.admin.topics()
     if asked.text("all", "") != "1":
         info = await asked.admin.cluster()
         of_brokers = info.broker_addr_table.keys() | info.cluster_addr_table.keys()
-        found = [name for name in found if is_users_topic(name) and name not in of_brokers]
-    found = [name for name in found if part in name.lower()] if part else found
-    shown, more = asked.rows(found)
-    rows = map(_row, shown, await gathered(asked.admin.topic_route, shown))
-    return {"topics": list(rows), "found": len(found), "next": more, "permissions": PERMISSIONS}
+        names = [name for name in names if is_users_topic(name) and name not in of_brokers]
+    names = [name for name in names if part in name.lower()] if part else names
+    few = len(names) <= SORTED_MAX
+    asked_for, more = (names, None) if few else asked.rows(names)
+    hidden: list[str] = []
+    overviews = {each.name: each for each in await asked.admin.topic_overview(asked_for, failing=hidden)}
+    rows = [
+        _row(name, overviews.get(name), route) for name, route in zip(asked_for, await gathered(asked.admin.topic_route, asked_for))
+    ]
+    if few:
+        rows, more = asked.table(rows, lambda row: str(row["name"]), "name")
+    return {"topics": rows, "found": len(names), "next": more, "permissions": PERMISSIONS, "sorts": few, "not_reported": hidden}
 
 
-def _row(name: str, route: Any) -> Facts:
+def _row(name: str, overview: Any, route: Any) -> Facts:
+    """Return the row of a topic; figures are None where brokers do not report them."""
     queues = [] if isinstance(route, HalfmoonError) else route.queue_datas
-    reads, writes = sum(each.read_queue_nums for each in queues), sum(each.write_queue_nums for each in queues)
-    perms = sorted({each.perm & 6 for each in queues})
-    return {"name": name, "brokers": len(queues), "read_queues": reads, "write_queues": writes, "perms": perms}
+    reads, writes = (sum(getattr(each, kind) for each in queues) for kind in ("read_queue_nums", "write_queue_nums"))
+    figures = {field: getattr(overview, field, None) for field in ("messages", "in_per_second", "size_bytes")}
+    groups = getattr(overview, "groups", None)
+    perms = sorted({each.perm & 6 for each in queues}, reverse=True)
+    return {
+        "name": name, **figures, "groups": None if groups is None else len(groups), "brokers": len(queues),
+        "read_queues": reads if queues else None, "write_queues": writes if queues else None,
+        "permission": ", ".join(PERMISSIONS[str(perm)] for perm in perms),
+    }  # fmt: skip
 
 
 # ---------------------------------------------------------------- one
@@ -82,7 +99,11 @@ async def topic(asked: Asked) -> Facts:
     route = await route_of(admin, name)
     masters = {data.broker_name: data.broker_addrs.get(0, "") for data in route.broker_datas}
     queues = sorted(route.queue_datas, key=lambda data: data.broker_name)
-    brokers = [asdict(data) | {"perm": data.perm & 6, "master": masters.get(data.broker_name, "")} for data in queues]
+    brokers = [
+        asdict(data)
+        | {"perm": data.perm & 6, "permission": PERMISSIONS[str(data.perm & 6)], "master": masters.get(data.broker_name, "")}
+        for data in queues
+    ]
     ends, readers = await answer(admin.topic_stats(name)), await answer(admin.groups(name))
     if isinstance(ends, HalfmoonError):
         ends, missing = {}, [f"offsets of queues: {ends}"]
@@ -90,23 +111,33 @@ async def topic(asked: Asked) -> Facts:
         readers, missing = [], [*missing, f"which groups read it: {readers}"]
     if len(readers) > GROUPS_MAX:
         missing.append(f"{len(readers) - GROUPS_MAX:,} more groups that read it")
-    shown, more = asked.rows(ends, lambda queue: f"{queue.broker_name} {queue.queue_id:06}")
+    listed = [_queue(queue, end) for queue, end in ends.items()]
+    shown, more = asked.table(listed, lambda row: str(row["place"]), "place")
+    for row, count in zip(shown, await gathered(lambda row: _per_minute(asked, name, row), shown)):
+        row["per_minute"] = None if isinstance(count, HalfmoonError) else count
+    counts = [row["per_minute"] for row in shown]
     return {
-        "name": name, "brokers": brokers, "queues": await gathered(lambda queue: _queue(asked, queue, ends[queue]), shown),
-        "queue_count": len(ends), "next": more, "messages": sum(each.max_offset - each.min_offset for each in ends.values()),
+        "name": name, "brokers": brokers, "queues": shown, "queue_count": len(ends), "next": more,
+        "messages": sum(each.max_offset - each.min_offset for each in ends.values()),
+        "per_minute": None if more or asked.after or None in counts else sum(counts),
         "groups": await gathered(lambda group: _reader(admin, group, name), readers[:GROUPS_MAX]), "group_count": len(readers),
         "not_reported": missing, "is_users": is_users_topic(name), "permissions": PERMISSIONS,
     }  # fmt: skip
 
 
-async def _queue(asked: Asked, queue: MessageQueue, ends: Any) -> Facts:
-    """Return a queue's ends, when it got its last message, and how many came within a minute; None: its broker does not say."""
-    since = asked.now_ms - MINUTE_MS
-    per_minute: int | None = 0
-    if ends.last_update_timestamp >= since:
-        then = await answer(asked.admin.search_offset(queue, since))
-        per_minute = None if isinstance(then, HalfmoonError) else max(0, ends.max_offset - then)
-    return {**asdict(queue), **asdict(ends), "per_minute": per_minute}
+def _queue(queue: MessageQueue, ends: Any) -> Facts:
+    place = f"{queue.broker_name} {queue.queue_id:06}"
+    return {**asdict(queue), **asdict(ends), "place": place, "messages": ends.max_offset - ends.min_offset, "per_minute": None}
+
+
+async def _per_minute(asked: Asked, topic: str, row: Facts) -> int:
+    """Return how many messages a queue got within a minute."""
+    since_ms = asked.now_ms - MINUTE_MS
+    if row["last_update_timestamp"] < since_ms:
+        return 0
+    queue = MessageQueue(topic, row["broker_name"], row["queue_id"])
+    then: int = await asked.admin.search_offset(queue, since_ms)
+    return max(0, int(row["max_offset"]) - then)
 
 
 async def _reader(admin: AsyncAdmin, group: str, topic: str) -> Facts:
@@ -155,6 +186,19 @@ async def change(asked: Asked) -> Done:
     return Done(said, at("/topic", name=name))
 
 
+async def ask_delete(asked: Asked) -> Facts:
+    """Return what is lost with a topic."""
+    name = _changed(asked)
+    facts = await topic(asked)
+    lags = [(each["group"], each["lag"]) for each in facts["groups"]]
+    behind = [f"{group} ({'lag not reported' if lag is None else f'{lag:,} behind'})" for group, lag in lags]
+    more = facts["group_count"] - len(behind)
+    effects = [f"{facts['messages']:,} messages of topic {name} are deleted, also those that groups have not consumed yet."]
+    effects += [f"Groups that read it: {', '.join(behind)}{f' and {more:,} more' if more > 0 else ''}."] if behind else []
+    question = Question(effects, "Delete topic", {"name": name}, at("/topic", name=name), typed=name)
+    return {"heading": name, "question": question}
+
+
 async def delete(asked: Asked) -> Done:
     """Delete a topic with its messages after its name was typed."""
     name = _changed(asked)
@@ -164,9 +208,10 @@ async def delete(asked: Asked) -> Done:
 
 
 PAGES = (
-    Page("/topics", "Topics", "topics.html", topics, menu=True),
+    Page("/topics", "Topics", "topics.html", topics, menu="Data"),
     Page("/topic", "Topic", "topic.html", topic, under="/topics"),
     Change("/topics/create", create, ("name", "queues", "perm")),
     Change("/topic/change", change, ("name", "broker", "read_queues", "write_queues", "perm")),
-    Change("/topic/delete", delete, ("name",)),
+    Page("/topic/delete", "Delete topic", "confirm.html", ask_delete, under="/topics", operators=True),
+    Change("/topic/delete", delete, ("name",), irreversible=True),
 )

@@ -5,10 +5,10 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
-from halfmoon.console.page import PAGE_SIZE, Asked, Change, Done, Facts, Page
+from halfmoon.console.page import PAGE_SIZE, Asked, Change, Done, Facts, Page, Question
 from halfmoon.console.pages.bodies import body_of
 from halfmoon.console.render import at
-from halfmoon.errors import HalfmoonError, UsageError
+from halfmoon.errors import HalfmoonError
 from halfmoon.shown.texts import facts_of, span_text
 
 AGES = {"any": 0, "1m": 60_000, "10m": 600_000, "1h": 3_600_000, "1d": 86_400_000}
@@ -16,6 +16,11 @@ AGES = {"any": 0, "1m": 60_000, "10m": 600_000, "1h": 3_600_000, "1d": 86_400_00
 EXPIRED_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 GROUPS_MAX, SPANS_MIN = 20, 6
 """Groups of a broker that are shown, those with the most pending; and spans of time to decision: more if they have any."""
+DECISIONS = {
+    "commit": "Commit if you checked that the transaction committed: consumers of {topic} get its message.",
+    "rollback": "Roll back if you checked that the transaction failed: its message to {topic} is never delivered.",
+}
+BUTTONS = {"commit": "Commit", "rollback": "Roll back"}
 ATTEMPTS_MAX = 100
 """Most undecided attempts that are shown of one id."""
 ANSWERS = {
@@ -41,7 +46,8 @@ def why_pending(transaction: Any, now_ms: int) -> str:
 
 def _row(transaction: Any, now_ms: int) -> Facts:
     why = why_pending(transaction, now_ms) if transaction.state == "PREPARED" else ""
-    return {**facts_of(transaction), "now_ms": now_ms, "last_answer": transaction.last_answer, "why": why}
+    age_ms = now_ms - transaction.since_ms
+    return {**facts_of(transaction), "now_ms": now_ms, "age_ms": age_ms, "last_answer": transaction.last_answer, "why": why}
 
 
 def _figures(stats: Any) -> Facts:
@@ -62,7 +68,7 @@ async def pending(asked: Asked) -> Facts:
         group=group, older_than_ms=older_than_ms, count=PAGE_SIZE, after=asked.after or None, failing=failing
     )
     figures = [] if asked.after else [_figures(stats) for stats in await asked.admin.transaction_stats(failing=failing)]
-    rows = [_row(each, asked.now_ms) for each in page.transactions]
+    rows = asked.sorted([_row(each, asked.now_ms) for each in page.transactions])
     hidden = list(dict.fromkeys([*failing, *(text for each in (*rows, *figures) for text in each["not_reported"])]))
     return {"transactions": rows, "next": page.next, "ages": list(AGES), "brokers": figures, "not_reported": hidden}
 
@@ -89,7 +95,7 @@ async def expired(asked: Asked) -> Facts:
     """Return expired transactions, the newest first."""
     hidden: list[str] = []
     page = await asked.admin.expired_page(count=PAGE_SIZE, after=asked.after or None, failing=hidden)
-    return {"transactions": facts_of(page.transactions), "next": page.next, "not_reported": hidden}
+    return {"transactions": asked.sorted(facts_of(page.transactions)), "next": page.next, "not_reported": hidden}
 
 
 async def batches(asked: Asked) -> Facts:
@@ -97,18 +103,23 @@ async def batches(asked: Asked) -> Facts:
     name = asked.text("id", "") or None
     hidden: list[str] = []
     brokers = await asked.admin.batches(name, failing=hidden)
-    rows, more = asked.rows(
-        ((status.broker, batch) for status in brokers for batch in status.ids), lambda row: f"{row[0]} {row[1].transactional_id}"
-    )
-    shown = [
+    rows = [
         {
-            **facts_of(batch), "broker": broker, "attempts": facts_of(batch.attempts[:ATTEMPTS_MAX]) if name else [],
+            **facts_of(batch), "broker": status.broker, "attempts": facts_of(batch.attempts[:ATTEMPTS_MAX]) if name else [],
             "oldest_ms": max((attempt.age_ms for attempt in batch.attempts), default=None),
+            "coordinator": batch.coordinator or status.broker,
+            "waits_for": ", ".join(batch.waiting), "decided": _number(batch.decided), "applied": _number(batch.applied),
         }
-        for broker, batch in rows
+        for status in brokers
+        for batch in status.ids
     ]  # fmt: skip
+    shown, more = asked.table(rows, lambda row: f"{row['broker']} {row['transactional_id']}", "transactional_id")
     unsupported = [status.broker for status in brokers if not status.supported]
     return {"batches": shown, "next": more, "unsupported": unsupported, "not_reported": hidden}
+
+
+def _number(batch: int) -> int | None:
+    return None if batch < 0 else batch
 
 
 async def check(asked: Asked) -> Done:
@@ -118,11 +129,22 @@ async def check(asked: Asked) -> Done:
     return Done(said, at("/transaction", id=found.offset_msg_id))
 
 
+async def ask_decide(asked: Asked) -> Facts:
+    """Return what a decision by hand does."""
+    decision = asked.choice("decision", DECISIONS)
+    found = await asked.admin.transaction(asked.text("id"))
+    effects = [f"Transaction {found.msg_id} of group {found.group} is decided by hand: its producer is not asked.",
+               DECISIONS[decision].format(topic=found.topic), "The decision cannot be undone."]  # fmt: skip
+    fields = {"id": found.offset_msg_id, "decision": decision}
+    return {
+        "heading": found.msg_id,
+        "question": Question(effects, BUTTONS[decision], fields, at("/transaction", id=found.offset_msg_id)),
+    }
+
+
 async def decide(asked: Asked) -> Done:
     """Commit or roll back by hand; a decision made meanwhile stays, and is reported."""
-    name, commit = asked.text("id"), asked.choice("decision", ("commit", "rollback")) == "commit"
-    if asked.values.get("sure") != "yes":
-        raise UsageError("nothing was decided: tick the box to say that you know what the decision does")
+    name, commit = asked.text("id"), asked.choice("decision", DECISIONS) == "commit"
     before = await asked.admin.transaction(name)
     await asked.admin.decide_transaction(name, commit=commit, operator=asked.user)
     said = f"committed: consumers of {before.topic} get its message" if commit else "rolled back: its message is never delivered"
@@ -137,13 +159,14 @@ async def resume(asked: Asked) -> Done:
 
 
 PAGES = (
-    Page("/transactions", "Transactions", "transactions.html", pending, menu=True),
+    Page("/transactions", "Transactions", "transactions.html", pending, menu="Trouble"),
     Page("/transactions/live", "Transactions", "transactions_live.html", pending, under="/transactions", fragment=True),
     Page("/transactions/expired", "Expired transactions", "transactions_expired.html", expired, under="/transactions"),
     Page("/transaction", "Transaction", "transaction.html", one, under="/transactions"),
     Page("/transaction/live", "Transaction", "transaction_live.html", state, fragment=True),
-    Page("/batches", "Batches", "batches.html", batches, menu=True),
     Change("/transaction/check", check, ("id",)),
-    Change("/transaction/decide", decide, ("id", "decision")),
+    Page("/transaction/decide", "Decide a transaction", "confirm.html", ask_decide, under="/transactions", operators=True),
+    Change("/transaction/decide", decide, ("id", "decision"), irreversible=True),
     Change("/transaction/resume", resume, ("id",)),
 )
+BATCHES = (Page("/batches", "Batches", "batches.html", batches, menu="Trouble"),)

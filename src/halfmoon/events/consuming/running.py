@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from types import ModuleType
-from typing import Any
+from typing import Any, Unpack
 
 from halfmoon.errors import UsageError
-from halfmoon.events.consuming.consumers import Consumers
+from halfmoon.events.consuming.consumers import Consumers, ConsumersOptions
 from halfmoon.events.consuming.loop import run_loop
 
 log = logging.getLogger("halfmoon.events")
@@ -30,7 +30,7 @@ class ModuleRefused(UsageError):
         self.name = name
 
 
-def run(*what: object, nameserver: str = "", ready: Ready | None = None, **options: Any) -> int:
+def run(*what: object, nameserver: str = "", ready: Ready | None = None, **options: Unpack[ConsumersOptions]) -> int:
     """Consume events until SIGTERM or SIGINT; finish what is in hand, for a bounded time. A second signal ends it at once.
 
     ::
@@ -47,7 +47,11 @@ def run(*what: object, nameserver: str = "", ready: Ready | None = None, **optio
 
 
 async def run_async(
-    *what: object, nameserver: str = "", ready: Ready | None = None, stop: asyncio.Event | None = None, **options: Any
+    *what: object,
+    nameserver: str = "",
+    ready: Ready | None = None,
+    stop: asyncio.Event | None = None,
+    **options: Unpack[ConsumersOptions],
 ) -> int:
     """As `run`, on the running event loop; also until ``stop`` is set, or until it is cancelled."""
     consumers = Consumers(

@@ -5,7 +5,7 @@ Follows DefaultMQAdminExtImpl (RocketMQ 4.9.8). Topics and groups are the user's
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from halfmoon.client.core.ask import ask
@@ -253,11 +253,11 @@ class AdminCore:
         for topic in topics:
             yield from self._forget_topic(topic)
 
-    def consumer_connections(self, group: str) -> Op[ConsumerConnection]:
-        """Return the online consumers of a group, at all its brokers. Raises ConsumerNotOnline."""
+    def consumer_connections(self, group: str, *, at: Sequence[str] | None = None) -> Op[ConsumerConnection]:
+        """Return the online consumers of a group, at all its brokers or ``at`` these addresses. Raises ConsumerNotOnline."""
         consumers: ConsumerConnection | None = None
         error: HalfmoonError | None = None
-        for address in (yield from self._masters_of_group(group)):
+        for address in (yield from self.masters_of_group(group)) if at is None else at:
             try:
                 reply = yield from self._ask(address, GetConsumerConnectionList(consumer_group=self.wire(group)))
             except BrokerError as exc:
@@ -354,18 +354,31 @@ class AdminCore:
 
     def consume_stats(self, group: str, topic: str | None = None) -> Op[dict[MessageQueue, OffsetWrapper]]:
         """Return a group's progress against the end of every queue; the lag of one is broker_offset - consumer_offset."""
+        return (yield from self.group_stats(group, topic)).offset_table
+
+    def group_stats(self, group: str, topic: str | None = None, *, at: Sequence[str] | None = None) -> Op[ConsumeStats]:
+        """Return what all brokers of a group, or those ``at`` these addresses, report of its progress.
+
+        ``delayed_redeliveries`` is None unless every broker reports them.
+        """
         request = GetConsumeStats(consumer_group=self.wire(group), topic=None if topic is None else self.wire(topic))
-        stats: dict[MessageQueue, OffsetWrapper] = {}
-        error: BrokerError | None = None
-        addresses = yield from self._masters_of_group(group, topic)
-        for address in addresses:
+        stats, error, delayed = ConsumeStats(delayed_redeliveries=0), None, list[int | None]()
+        for address in (yield from self.masters_of_group(group, topic)) if at is None else at:
             try:
-                stats |= (yield from self._body(address, request, ConsumeStats)).offset_table
+                reported = yield from self._body(address, request, ConsumeStats)
             except BrokerError as exc:
                 error = exc
-        if not stats and error is not None:
+                delayed.append(None)
+                continue
+            stats.offset_table |= {self.user_queue(queue): progress for queue, progress in reported.offset_table.items()}
+            stats.consume_tps += reported.consume_tps
+            delayed.append(reported.delayed_redeliveries)
+        if not stats.offset_table and error is not None:
             raise error
-        return {self.user_queue(queue): stats[queue] for queue in sorted(stats)}
+        stats.offset_table = {queue: stats.offset_table[queue] for queue in sorted(stats.offset_table)}
+        counted = [count for count in delayed if count is not None]
+        stats.delayed_redeliveries = sum(counted) if len(counted) == len(delayed) else None
+        return stats
 
     def lag(self, group: str, topic: str | None = None) -> Op[int]:
         """Return how many messages of its topics a group has not consumed yet."""
@@ -445,8 +458,8 @@ class AdminCore:
             raise NoRoute(topic)
         return addresses
 
-    def _masters_of_group(self, group: str, topic: str | None = None) -> Op[list[str]]:
-        """Brokers that know a group: those of its retry topic, else of the topic, else all masters."""
+    def masters_of_group(self, group: str, topic: str | None = None) -> Op[list[str]]:
+        """Return the addresses of the brokers that know a group: those of its retry topic, else of the topic, else all masters."""
         for name in (retry_topic(self.wire(group)), None if topic is None else self.wire(topic)):
             if name is not None:
                 try:
@@ -458,7 +471,7 @@ class AdminCore:
     def _first(self, group: str, asking: Callable[[str], Op[T]]) -> Op[T]:
         """Ask the brokers of a group side by side; return the first good answer, else raise the last error."""
         error: Exception = NoRoute(retry_topic(group))
-        addresses = yield from self._masters_of_group(group)
+        addresses = yield from self.masters_of_group(group)
         for outcome in (yield from gather([asking(address) for address in addresses])):
             if not isinstance(outcome, Exception):
                 return outcome

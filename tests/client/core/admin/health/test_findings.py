@@ -61,7 +61,7 @@ def test_a_group_without_members_blocks_only_where_messages_wait(queues, what):
 def test_a_member_that_neither_begins_nor_ends_a_message_is_stuck_on_its_oldest():
     [finding] = findings(group({"a": member(last_consume_timestamp=NOW - 300_000)}), NOW)
 
-    assert finding.what == "Member a has 6 messages of queue orders broker-a/0 in process, and none began or ended for 5m00s."
+    assert finding.what == "Member a has 6 messages of queue 0 of orders at broker-a in process, and none began or ended for 5m00s."
     assert (finding.severity, finding.queue, finding.offset) == ("blocked", ONE, 4)
 
 
@@ -76,7 +76,7 @@ def test_a_member_that_has_just_started_is_not_stuck_before_its_first_message():
 def test_one_message_that_hangs_while_others_go_on_is_seen_by_what_is_done_behind_it():
     [finding] = findings(group({"a": member(cached_msg_max_offset=509)}), NOW)
 
-    assert finding.what == "Member a has 6 messages of queue orders broker-a/0 in process, and 500 later ones are done."
+    assert finding.what == "Member a has 6 messages of queue 0 of orders at broker-a in process, and 500 later ones are done."
     assert finding.offset == 4
 
 
@@ -87,14 +87,14 @@ def test_a_filter_leaves_offsets_out_so_that_nothing_follows_from_them():
 @pytest.mark.parametrize(
     ("held", "what"),
     [
-        ({"droped": True}, "Member a is giving up queue orders broker-a/0."),
+        ({"droped": True}, "Member a is giving up queue 0 of orders at broker-a."),
         (
             {"properties": {"PROP_CONSUMEORDERLY": "true"}},
-            "Member a consumes in order and has no lock of queue orders broker-a/0.",
+            "Member a consumes in order and has no lock of queue 0 of orders at broker-a.",
         ),
         (
             {"cached_msg_count": 0, "last_pull_timestamp": NOW - 200_000},
-            "Member a has not pulled for 2m00s from queue orders broker-a/0.",
+            "Member a has not pulled for 2m00s from queue 0 of orders at broker-a.",
         ),
     ],
 )
@@ -110,7 +110,7 @@ def test_a_lock_is_not_missed_where_there_is_one():
 def test_a_queue_that_nobody_holds_is_named_when_every_member_said_what_it_holds():
     late = {ONE: LATE, TWO: LATE}
 
-    assert said(group({"a": member()}, late)) == [(True, "No member holds queue orders broker-a/1, where 6 messages wait.")]
+    assert said(group({"a": member()}, late)) == [(True, "No member holds queue 1 of orders at broker-a, where 6 messages wait.")]
     assert said(group({"a": member(), "b": RequestTimeout("no answer")}, late)) == [
         (False, "Member b does not say how it is: no answer.")
     ]
@@ -155,8 +155,8 @@ def test_what_blocks_stands_before_failures_retries_and_dead_letters():
         group({"a": info}, {ONE: LATE, retry: LATE}, dead_letters=1, unreadable=["orders at broker-a"], disabled=["broker-b"])
     ) == [
         (True, "Broker broker-b does not let this group consume: consumeEnable is false."),
-        (True, "orders at broker-a may not be read: the topic's permission lacks 4."),
-        (False, "6 messages wait to be consumed again."),
+        (True, "Topic orders at broker-a may not be read: its permission lacks 4."),
+        (False, "6 messages wait to be delivered again."),
         (False, "3 deliveries failed in the last hour."),
         (False, "1 message went to the dead letters."),
     ]

@@ -4,25 +4,36 @@ from __future__ import annotations
 
 import pytest
 
-from halfmoon.client.core.admin.health.status import SIDE_BY_SIDE, backlogs, status
+from halfmoon.client.core.admin.health.group import SIDE_BY_SIDE, backlogs
+from halfmoon.client.core.admin.health.status import status
 from halfmoon.errors import NetworkError
 from halfmoon.model import MessageQueue
 from halfmoon.results import Backlog, StatusLimits
 from halfmoon.wire.bodies import (
     BrokerData,
+    ClientConnection,
     ClusterInfo,
+    ConsumerConnection,
     ConsumeStats,
+    GroupTransactions,
     KVTable,
     OffsetWrapper,
     SubscriptionGroupConfig,
     SubscriptionGroupTable,
+    TopicList,
+    TopicOffset,
+    TopicStatsTable,
+    TransactionStats,
     to_json,
 )  # fmt: skip
 from halfmoon.wire.headers.admin import GetBrokerRuntimeInfo
+from halfmoon.wire.headers.client import GetConsumerConnectionList, GetConsumerRunningInfo
 from halfmoon.wire.headers.group import GetAllSubscriptiongroupConfig, GetConsumeStats
-from halfmoon.wire.headers.route import GetBrokerClusterInfo, GetRouteinfoByTopic
+from halfmoon.wire.headers.route import GetAllTopicListFromNameserver, GetBrokerClusterInfo, GetRouteinfoByTopic
+from halfmoon.wire.headers.topic import GetTopicStatsInfo
+from halfmoon.wire.headers.transaction import GetTransactionStats
 from tests.client.core.admin.test_admin import admin
-from tests.client.scripted import START_MS, Reply, Scripted
+from tests.client.scripted import START_MS, Reply, Scripted, route, routes
 
 INFO = {
     "brokerVersionDesc": "V4_9_7",
@@ -38,14 +49,20 @@ INFO = {
 }
 
 
-def script_of(brokers, groups=None):
-    """A script of brokers by name with what they answer, and groups with (end, progress, time of the last) of each queue."""
+def script_of(brokers, groups=None, members=0):
+    """A script of brokers by name with what they answer, and groups with (end, progress, time of the last) of each queue.
+
+    A fourth number is for how long the progress stands still, as only our brokers report it.
+    """
     script = Scripted()
     core = admin(script)
     info = ClusterInfo({name: BrokerData("C", name, {0: name}) for name in brokers}, {"C": list(brokers)})
     script.on(GetBrokerClusterInfo, Reply(body=to_json(info)))
     script.on(GetBrokerRuntimeInfo, lambda seen: answer(brokers[seen.address], KVTable))
     script.on(GetRouteinfoByTopic, Reply(17))
+    online = ConsumerConnection([ClientConnection(f"client-{number}") for number in range(members)])
+    script.on(GetConsumerConnectionList, Reply(body=to_json(online)) if members else Reply(206))
+    script.on(GetAllTopicListFromNameserver, Reply(body=to_json(TopicList())))
     names = dict.fromkeys((*(groups or {}), "TOOLS_CONSUMER", "CID_RMQ_SYS_TRANS"), SubscriptionGroupConfig())
     script.on(GetAllSubscriptiongroupConfig, Reply(body=to_json(SubscriptionGroupTable(subscription_group_table=names))))
     script.on(GetConsumeStats, lambda seen: answer(groups[seen.request.consumer_group], stats_of))
@@ -57,32 +74,14 @@ def answer(found, table):
 
 
 def stats_of(queues):
-    offsets = [OffsetWrapper(broker_offset=b, consumer_offset=c, last_timestamp=t) for b, c, t in queues]
+    names = ("broker_offset", "consumer_offset", "last_timestamp", "unmoved_ms")
+    offsets = [OffsetWrapper(**dict(zip(names, values))) for values in queues]
     return ConsumeStats({MessageQueue("orders", "a", at): each for at, each in enumerate(offsets)})
 
 
-def status_of(brokers, groups=None, **limits):
-    script, core = script_of(brokers, groups)
+def status_of(brokers, groups=None, members=0, **limits):
+    script, core = script_of(brokers, groups, members)
     return script.run(status(core, StatusLimits(**limits)))
-
-
-def test_numbers_of_a_broker():
-    [broker] = status_of({"a": INFO}).brokers
-    assert (broker.in_per_second, broker.out_per_second, broker.in_today, broker.out_today) == (12.5, 3.0, 100, 0)
-    assert (broker.transactions_pending, broker.oldest_pending_ms, broker.requests_refused) == (2, 60_000, 7)
-    assert broker.uptime_ms > 0
-
-
-def test_a_broker_that_has_not_looked_at_its_disk_says_no_share():
-    status = status_of({"a": {**INFO, "commitLogDiskRatio": "-1.0"}}, disk=0.01)
-    assert (status.health, status.brokers[0].disk_used) == ("healthy", None)
-
-
-@pytest.mark.parametrize("text", ["", "NaN", "x", "inf", "-1", "1" * 400, "٣"])
-def test_what_is_no_number_is_none_and_stops_nothing(text):
-    status = status_of({"a": dict.fromkeys(INFO, text)}, lag=0, pending_age_ms=0)
-    [broker] = status.brokers
-    assert (broker.transactions_pending, broker.oldest_pending_ms, broker.uptime_ms) == (None, None, None)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +89,7 @@ def test_what_is_no_number_is_none_and_stops_nothing(text):
     [
         ({}, None),
         ({"lag": 15}, None),
-        ({"lag": 14}, "C_shop is 15 messages behind"),
+        ({"lag": 14}, "C_shop: 15 messages behind"),
         ({"pending_age_ms": 60_000}, None),
         ({"pending_age_ms": 59_999}, "a: a transaction has been pending for 1m00s"),
         ({"disk": 0.51}, None),
@@ -98,7 +97,7 @@ def test_what_is_no_number_is_none_and_stops_nothing(text):
     ],
 )
 def test_each_threshold(limits, words):
-    status = status_of({"a": INFO}, {"C_shop": [(20, 10, 0), (5, 0, 0), (7, 7, 0)]}, **limits)
+    status = status_of({"a": INFO}, {"C_shop": [(20, 10, 0), (5, 0, 0), (7, 7, 0)]}, members=1, **limits)
     assert status.faults == ([words] if words else [])
     assert status.health == ("degraded" if words else "healthy")
 
@@ -111,9 +110,9 @@ def test_a_group_is_behind_for_the_age_of_what_it_consumed_last_where_more_has_c
         "C_gone": Reply(1),
     }
     status = status_of({"a": INFO}, queues)
-    assert status.backlog["C_none"] == Backlog(0, None)
-    assert status.backlog["C_late"] == Backlog(8, START_MS + 2 - 2_000), "two requests take a millisecond each"
-    assert status.backlog["C_new"] == Backlog(9, None)
+    assert status.backlog["C_none"] == Backlog(0, None, None, 0)
+    assert status.backlog["C_late"] == Backlog(8, START_MS + 4 - 2_000, None, 0), "four requests take a millisecond each"
+    assert status.backlog["C_new"] == Backlog(9, None, None, 0)
     assert "C_gone" not in status.backlog
 
 
@@ -131,14 +130,14 @@ def test_what_a_broker_itself_finds_wrong_is_said_and_no_disk_besides():
 def test_groups_are_asked_for_side_by_side_but_not_all_at_once():
     names = [f"C_{number:03}" for number in range(SIDE_BY_SIDE + 1)]
     script, core = script_of({"a": INFO}, {name: [(2, 1, 0)] for name in names})
-    assert script.run(backlogs(core)) == dict.fromkeys(names, Backlog(1, None))
+    assert script.run(backlogs(core)) == dict.fromkeys(names, Backlog(1, None, None, 0))
     moments = [seen.at for seen in script.asked(GetConsumeStats)]
     assert sorted(map(moments.count, set(moments))) == [1, SIDE_BY_SIDE]
 
 
 def test_only_the_groups_that_are_named_are_asked_for():
     script, core = script_of({"a": INFO}, {"C_one": [(2, 1, 0)], "C_two": [(2, 1, 0)]})
-    assert script.run(backlogs(core, ["C_two"])) == {"C_two": Backlog(1, None)}
+    assert script.run(backlogs(core, ["C_two"])) == {"C_two": Backlog(1, None, None, 0)}
     assert script.asked(GetAllSubscriptiongroupConfig) == []
 
 
@@ -161,3 +160,72 @@ def test_without_groups_only_brokers_are_asked():
     script, core = script_of({"a": INFO, "b": INFO}, {"C_shop": [(2, 1, 0)]})
     assert script.run(status(core, groups=False)).backlog == {}
     assert {type(seen.request) for seen in script.seen} == {GetBrokerClusterInfo, GetBrokerRuntimeInfo}
+
+
+def faults(groups, members=0, **limits):
+    found = status_of({"a": INFO}, groups, members, **limits)
+    assert found.health == ("degraded" if found.faults else "healthy")
+    return found.faults
+
+
+def test_a_group_without_members_degrades_the_cluster_once_messages_have_waited_for_it():
+    behind = {"C_shop": [(20, 10, 0, 300_000), (5, 5, 0, None)]}
+    assert faults(behind) == ["C_shop: no member is online, and 10 messages wait"]
+    assert faults(behind, memberless_ms=300_001) == []
+    assert faults({"C_shop": [(5, 5, 0, None)]}) == []
+    assert faults({"C_shop": [(20, 10, 0)]}) == ["C_shop: no member is online, and 10 messages wait"], "nobody says for how long"
+
+
+def test_a_queue_whose_progress_stands_still_degrades_the_cluster():
+    late = {"C_shop": [(20, 10, 0, 240_000)]}
+    assert faults(late, members=1) == [
+        "C_shop: queue 0 of orders at a is stuck at offset 10 for 4m00s: no member reports why",
+    ]
+    assert faults(late, members=1, stuck_ms=240_001) == []
+
+
+def test_members_are_asked_only_where_progress_stands_still_or_the_broker_does_not_report_it():
+    for unmoved, asked in (((1_999,), 0), ((2_000,), 1), ((), 1)):
+        script, core = script_of({"a": INFO}, {"C_shop": [(20, 10, 0, *unmoved)], "C_done": [(5, 5, 0)]}, members=1)
+        script.run(status(core))
+        assert len(script.asked(GetConsumerRunningInfo)) == asked
+
+
+def test_a_transaction_that_no_producer_can_be_asked_about_degrades_the_cluster():
+    groups = [
+        GroupTransactions("P_gone", 2, 100_000, 0),
+        GroupTransactions("P_here", 1, 0, 1),
+        GroupTransactions("P_new", 1, 399_000, 0),
+    ]
+    script, core = script_of({"a": {**INFO, "transactionsOldestPendingAgeMs": "300000"}})
+    script.on(GetTransactionStats, Reply(body=to_json(TransactionStats(now_ms=400_000, groups=groups))))
+
+    assert script.run(status(core)).faults == [
+        "a: 2 transactions are undecided for up to 5m00s, and producer group P_gone has no member online"
+    ]
+    assert script.run(status(core, StatusLimits(undecidable_ms=300_001))).faults == []
+
+
+def test_dead_letters_are_noted_and_degrade_nothing():
+    script, core = script_of({"a": INFO})
+    script.on(GetAllTopicListFromNameserver, Reply(body=to_json(TopicList(["orders", "%DLQ%C_shop", "%DLQ%C_none"]))))
+    script.on(GetRouteinfoByTopic, routes(**{"%DLQ%C_shop": route(1), "%DLQ%C_none": route(1)}))
+    ends = {"%DLQ%C_shop": TopicOffset(1, 4), "%DLQ%C_none": TopicOffset(0, 0)}
+
+    def ends_of(seen):
+        topic = seen.request.topic
+        return Reply(body=to_json(TopicStatsTable({MessageQueue(topic, "broker-a", 0): ends[topic]})))
+
+    script.on(GetTopicStatsInfo, ends_of)
+    found = script.run(status(core))
+
+    assert (found.health, found.faults) == ("healthy", [])
+    assert [(one.kind, one.group, one.what) for one in found.findings] == [
+        ("dead-letters", "C_shop", "3 messages went to the dead letters.")
+    ]
+
+
+def test_messages_that_are_delayed_until_their_redelivery_are_behind():
+    script, core = script_of({"a": INFO}, {"C_shop": [(5, 5, 0)]})
+    script.on(GetConsumeStats, Reply(body=to_json(ConsumeStats({MessageQueue("orders", "a", 0): OffsetWrapper(5, 5)}, 0.0, 2))))
+    assert script.run(backlogs(core)) == {"C_shop": Backlog(2, None, 2, 0)}

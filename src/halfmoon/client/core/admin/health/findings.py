@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
+from halfmoon.client.core.admin.health.facts import GroupFacts, queues_text, some_text, started_ms, subscriptions
+from halfmoon.client.core.admin.health.stuck import stuck_findings
 from halfmoon.errors import HalfmoonError
+from halfmoon.limits import STUCK_MS
 from halfmoon.model import MessageQueue
 from halfmoon.results import Finding
-from halfmoon.shown.texts import count_text, span_text
+from halfmoon.shown.texts import count_text, span_text, wait_text
 
 STALLED_MS, SILENT_MS, LEFT_BEHIND = 30_000, 120_000, 200
 """A listener hangs whose member has messages of a queue in process and neither begins nor ends one for so long, or has done so many
 later ones while the oldest is not done. And for so long may a pull take (ProcessQueue.isPullExpired, RocketMQ 4.9.8)."""
-NAMED_MAX = 5
-"""Most queues and members that a sentence names; the others are counted."""
 SEVERITIES = ("blocked", "warning", "note")
 REBALANCE = "Wait 20 s: members share queues out anew. If it stays, "
 LOCKS = "Locks of members that are gone end after a minute. If it stays, restart it."
@@ -24,64 +25,36 @@ WHY_FAILED = "See in the members' logs why the listener failed."
 SUSPENDED = "See whether it is suspended or cut off; else restart it."
 
 
-class GroupFacts(msgspec.Struct):
-    """Facts about a group. ``members`` are client ids, ``infos`` how they are, or the error of one that does not say.
+def findings(known: GroupFacts, now_ms: int, stuck_ms: int = STUCK_MS) -> list[Finding]:
+    """Return the findings about a group, the most severe first.
 
-    ``unreadable``: topics and brokers that give them out to nobody; ``disabled``: brokers at which the group may not consume;
-    ``dead_letters``: None if they were not asked for.
+    A queue is stuck where messages wait and its progress has stood still for ``stuck_ms``, unless another finding says why.
     """
-
-    group: str = ""
-    members: list[str] = []
-    connections: Mapping[str, Any] = {}
-    model: str = ""
-    queues: Mapping[MessageQueue, Any] = {}
-    infos: Mapping[str, Any] = {}
-    unreadable: list[str] = []
-    disabled: list[str] = []
-    dead_letters: int | None = None
-    redelivery: int | None = None
-
-    def lag(self, queues: Iterable[MessageQueue] | None = None) -> int:
-        """Return how many messages of some queues, or of all, are not consumed."""
-        known = [self.queues[queue] for queue in (self.queues if queues is None else queues) if queue in self.queues]
-        return sum(max(0, one.broker_offset - one.consumer_offset) for one in known)
-
-    def answers(self) -> dict[str, Any]:
-        """Return the information of the members that answered."""
-        return {member: info for member, info in self.infos.items() if not isinstance(info, HalfmoonError)}
-
-    def has_consumed(self) -> bool:
-        """Whether the group has progress in any queue."""
-        return any(one.consumer_offset > 0 for one in self.queues.values())
-
-
-def findings(known: GroupFacts, now_ms: int) -> list[Finding]:
-    """Return the findings about a group, the most severe first."""
-    found = [*_state(known), *_sharing(known), *_members(known, now_ms)]
+    members = list(_members(known, now_ms))
+    explained = {queue for _, queues in members for queue in queues}
+    found = [
+        *stuck_findings(known, now_ms, stuck_ms, explained),
+        *_state(known, now_ms),
+        *_sharing(known),
+        *(finding for finding, _ in members),
+    ]
     named = [msgspec.structs.replace(finding, group=known.group) for finding in found]
-    return sorted(named, key=lambda finding: SEVERITIES.index(finding.severity))
+    return by_severity(named)
 
 
-def subscriptions(info: Any) -> list[str]:
-    """Return what a member subscribes to: topics with expressions."""
-    return sorted(f"{data.topic} {data.sub_string or '*'}" for data in info.subscription_set)
+def by_severity(findings: Iterable[Finding]) -> list[Finding]:
+    """Return findings in the order of their severity, the most severe first."""
+    return sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))
 
 
-def started_ms(info: Any) -> int:
-    """Return when a member started, ms since the epoch; 0: it does not say."""
-    text = info.properties.get("PROP_CONSUMER_START_TIMESTAMP", "")
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 16 else 0
-
-
-def _state(known: GroupFacts) -> Iterator[Finding]:
+def _state(known: GroupFacts, now_ms: int) -> Iterator[Finding]:
     for broker in known.disabled:
         do = "Find out who switched it off, then switch it on (mqadmin updateSubGroup -s true)."
         yield Finding("disabled", f"Broker {broker} does not let this group consume: consumeEnable is false.", do)
     for place in known.unreadable:
         yield Finding(
             "unreadable",
-            f"{place} may not be read: the topic's permission lacks 4.",
+            f"Topic {place} may not be read: its permission lacks 4.",
             "Give the topic the permission 6 on its page.",
         )
     if known.model == "broadcasting":
@@ -89,16 +62,17 @@ def _state(known: GroupFacts) -> Iterator[Finding]:
         yield Finding("broadcasting", what, "Look at the members' own figures.", "note")
     if not known.members and known.lag():
         do = "Start a consumer of this group. If one runs, see in its log which name server and group it uses."
-        yield Finding("no-members", f"No member is online, and {_wait(known.lag())}.", do)
+        unmoved_ms = known.unmoved_ms()
+        since_ms = None if unmoved_ms is None else now_ms - unmoved_ms
+        yield Finding("no-members", f"No member is online, and {wait_text(known.lag())}.", do, since_ms=since_ms)
     elif not known.members:
         what = "nothing waits" if known.has_consumed() else "the group has never consumed"
         yield Finding("no-members", f"No member is online, and {what}.", "Start a consumer, unless none is meant to run.", "note")
     failed = sum(one.consume_failed_msgs for info in known.answers().values() for one in info.status_table.values())
-    retries = known.lag(queue for queue in known.queues if queue.topic.startswith("%RETRY%"))
-    dead = known.dead_letters or 0
+    dead, waiting = known.dead_letters or 0, known.retries() + (known.delayed or 0)
     tries = "1 delivery" if failed == 1 else f"{failed:,} deliveries"
     for kind, count, what, do in (
-        ("redelivery", retries, f"{_wait(retries)} to be consumed again", WHY_FAILED),
+        ("redelivery", waiting, f"{wait_text(waiting)} to be delivered again", WHY_FAILED),
         ("failures", failed, f"{tries} failed in the last hour", WHY_FAILED),
         ("dead-letters", dead, f"{count_text(dead)} went to the dead letters", "Read the reasons, repair, then replay them."),
     ):
@@ -112,7 +86,7 @@ def _sharing(known: GroupFacts) -> Iterator[Finding]:
     for member, info in answers.items():
         wanted.setdefault(tuple(subscriptions(info)), []).append(member)
     if len(wanted) > 1:
-        each = "; ".join(f"{_some(members)}: {_some(texts) or 'nothing'}" for texts, members in wanted.items())
+        each = "; ".join(f"{some_text(members)}: {some_text(texts) or 'nothing'}" for texts, members in wanted.items())
         do = "Give all members the same topics and expressions: brokers know one subscription of a group, so messages are skipped."
         yield Finding("subscriptions", f"Members subscribe differently. {each}.", do)
     pops = any(info.properties.get("PROP_CONSUME_TYPE") == "CONSUME_POP" for info in answers.values())
@@ -120,14 +94,15 @@ def _sharing(known: GroupFacts) -> Iterator[Finding]:
         held = {queue for info in answers.values() for queue in info.mq_table}
         if unheld := [queue for queue in known.queues if queue not in held and known.lag([queue])]:
             do = f"{REBALANCE}see whether every member subscribes to the topic."
-            yield Finding("unheld", f"No member holds {_queues(unheld)}, where {_wait(known.lag(unheld))}.", do)
+            yield Finding("unheld", f"No member holds {queues_text(unheld)}, where {wait_text(known.lag(unheld))}.", do)
 
 
-def _members(known: GroupFacts, now_ms: int) -> Iterator[Finding]:
+def _members(known: GroupFacts, now_ms: int) -> Iterator[tuple[Finding, list[MessageQueue]]]:
+    """Yield findings about members, each with the queues that make no progress because of it."""
     for member, info in known.infos.items():
         if isinstance(info, HalfmoonError):
             do = "Look at its process and its log. Clients of some languages never answer this."
-            yield Finding("silent", f"Member {member} does not say how it is: {info}.", do, "note")
+            yield Finding("silent", f"Member {member} does not say how it is: {info}.", do, "note"), []
             continue
         late = {queue: held for queue, held in info.mq_table.items() if known.lag([queue])}
         in_order = info.properties.get("PROP_CONSUMEORDERLY") == "true"
@@ -141,10 +116,10 @@ def _members(known: GroupFacts, now_ms: int) -> Iterator[Finding]:
             ("not-pulling", f"has not pulled for {span_text(SILENT_MS)} from", SUSPENDED, idle),
         ):
             if queues:
-                yield Finding(kind, f"Member {member} {verb} {_queues(queues)}.", do)
+                yield Finding(kind, f"Member {member} {verb} {queues_text(queues)}.", do), queues
 
 
-def _hung(member: str, info: Any, late: Mapping[MessageQueue, Any], now_ms: int) -> Iterator[Finding]:
+def _hung(member: str, info: Any, late: Mapping[MessageQueue, Any], now_ms: int) -> Iterator[tuple[Finding, list[MessageQueue]]]:
     """Apache's clients note when a message was done, ours when one was begun; ours say 0 before the first."""
     filtered = {data.topic for data in info.subscription_set if data.sub_string not in ("", "*")}
     busy = {queue: held for queue, held in late.items() if held.cached_msg_count}
@@ -157,20 +132,5 @@ def _hung(member: str, info: Any, late: Mapping[MessageQueue, Any], now_ms: int)
         since = f"none began or ended for {span_text(now_ms - last[queue])}" if stuck else f"{done[queue]:,} later ones are done"
         count = count_text(sum(busy[each].cached_msg_count for each in queues))
         do = "Look at what its listener waits for: a database, a lock, another service. A restart hands its messages to the others."
-        yield Finding(
-            "hung", f"Member {member} has {count} of {_queues(queues)} in process, and {since}.", do, queue=queue,
-            offset=busy[queue].cached_msg_min_offset,
-        )  # fmt: skip
-
-
-def _wait(count: int) -> str:
-    return f"{count_text(count)} {'waits' if count == 1 else 'wait'}"
-
-
-def _queues(queues: Iterable[MessageQueue]) -> str:
-    names = [f"{queue.topic} {queue.broker_name}/{queue.queue_id}" for queue in sorted(queues)]
-    return f"queue {names[0]}" if len(names) == 1 else f"{len(names):,} queues ({_some(names)})"
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join([*names[:NAMED_MAX], *([f"{len(names) - NAMED_MAX:,} more"] if len(names) > NAMED_MAX else [])])
+        what = f"Member {member} has {count} of {queues_text(queues)} in process, and {since}."
+        yield Finding("hung", what, do, queue=queue, offset=busy[queue].cached_msg_min_offset), list(queues)

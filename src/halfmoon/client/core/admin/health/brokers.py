@@ -1,0 +1,79 @@
+"""Status of brokers, from the statistics that they report. Texts that are no numbers count as not reported."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import isfinite
+
+from halfmoon.client.core.admin.admin import AdminCore
+from halfmoon.effects import Op, gather, now
+from halfmoon.errors import HalfmoonError
+from halfmoon.results import BrokerStatus
+
+
+def brokers(admin: AdminCore) -> Op[list[BrokerStatus]]:
+    """Return what every broker says of itself, by name and id; one that does not answer has a fault that says so."""
+    at_ms = yield from now()
+    info = yield from admin.cluster()
+    members = [
+        (name, broker_id, address, data.cluster)
+        for name, data in sorted(info.broker_addr_table.items())
+        for broker_id, address in sorted(data.broker_addrs.items())
+    ]
+    outcomes = yield from gather([admin.broker_runtime_info(address) for _, _, address, _ in members])
+    found = []
+    for member, outcome in zip(members, outcomes):
+        if isinstance(outcome, HalfmoonError):
+            found.append(_broker(*member, {}, f"does not answer: {outcome}", at_ms))
+        elif isinstance(outcome, Exception):
+            raise outcome
+        else:
+            found.append(_broker(*member, outcome, None, at_ms))
+    return found
+
+
+def _broker(
+    name: str, broker_id: int, address: str, cluster: str, info: Mapping[str, str], fault: str | None, at_ms: int
+) -> BrokerStatus:  # fmt: skip
+    started_ms = _count(info.get("bootTimestamp"))
+    return BrokerStatus(
+        name=name,
+        id=broker_id,
+        address=address,
+        cluster=cluster,
+        version=info.get("brokerVersionDesc"),
+        native=info.get("nativeVersion"),
+        uptime_ms=max(0, at_ms - started_ms) if started_ms else None,
+        in_per_second=_first_number(info.get("putTps")),
+        out_per_second=_first_number(info.get("getTransferedTps") or info.get("getTransferredTps")),
+        in_today=_since(info, "msgPutTotalTodayNow", "msgPutTotalTodayMorning"),
+        out_today=_since(info, "msgGetTotalTodayNow", "msgGetTotalTodayMorning"),
+        transactions_pending=_count(info.get("transactionsPending")),
+        oldest_pending_ms=_count(info.get("transactionsOldestPendingAgeMs")),
+        requests_refused=_count(info.get("requestsRefused")),
+        disk_used=_share(info.get("commitLogDiskRatio")),
+        fault=fault or info.get("brokerFaults") or None,
+    )
+
+
+def _first_number(text: str | None) -> float:
+    try:
+        number = float((text or "0").split()[0])
+    except (ValueError, IndexError):
+        return 0.0
+    return number if isfinite(number) else 0.0
+
+
+def _share(text: str | None) -> float | None:
+    """Return a share; None where there is none yet: Apache's brokers say -1 until they have looked at their disk."""
+    share = _first_number(text)
+    return share if share > 0 else None
+
+
+def _count(text: str | None) -> int | None:
+    """Return a count or an age; None when there is none, or the broker does not report it."""
+    return int(text) if text is not None and text.isascii() and text.isdecimal() and len(text) < 20 else None
+
+
+def _since(info: Mapping[str, str], now: str, morning: str) -> int:
+    return int(_first_number(info.get(now)) - _first_number(info.get(morning)))
