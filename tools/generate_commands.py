@@ -20,6 +20,7 @@ OPENING = """# Commands
 Every command has `--help` with an example and, but for `completion`, `--json` for programs: one document (or one per line where
 messages stream) on standard output, errors as a document on standard error, including wrong arguments. Exit codes: 0 success, 1
 refused, or a problem was found, 2 wrong argument or setting. For an empty list the exit code is 0, with `--fail-if-empty` 1.
+Commands that list also have `--jsonl`: one object a line, with the elements of what `--json` writes as one document.
 
 Commands find the cluster through `--nameserver`, then `--context` and `HALFMOON_CONTEXT`, which name a
 [context](#halfmoon-context), then the variable `HALFMOON_NAMESERVER` or RocketMQ's `NAMESRV_ADDR`, then the context in use, then

@@ -53,7 +53,7 @@ def patient(monkeypatch):
         ("halfmoon ", list(COMMANDS)),
         ("halfmoon to", ["topic"]),
         ("halfmoon nonsense a ", list(COMMANDS)),
-        ("halfmoon topic ", ["create", "list", "show", "delete"]),
+        ("halfmoon topic ", ["create", "list", "show", "delete", "trim"]),
         ("halfmoon spark tx", ["txn"]),
         ("halfmoon spark txn ", ["audit"]),
         ("halfmoon --tls topic sh", ["show"]),

@@ -33,7 +33,7 @@ def test_a_message_is_cancelled_only_when_that_is_confirmed(run, topic, at_termi
     unasked = run("delay", "cancel", sent, topic)
     declined = at_terminal("n\n", "delay", "cancel", sent, topic)
 
-    assert (unasked.code, "give --yes" in unasked.err) == (2, True)
+    assert (unasked.code, "Not done. Add --yes to" in unasked.err) == (2, True)
     assert (declined.code, f"cancel the delayed message {sent} to topic {topic}, never to be delivered?" in declined.err) == (
         1,
         True,

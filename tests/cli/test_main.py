@@ -208,7 +208,7 @@ def test_commands_that_cannot_be_undone_take_yes():
         ("events run shop --close-wait 5", "--close-wait 5: 5s or 5ms?"),
         ("tx pending --older-than 5", "--older-than 5: 5s or 5ms?"),
         ("spark lag C --watch 5", "--watch 5: 5s or 5ms?"),
-        ("acl remove nobody", "to remove account nobody from every broker"),
+        ("acl remove nobody", "Not done. Add --yes to remove account nobody from every broker"),
         ("fsck /nowhere/at/all", "/nowhere/at/all holds no store"),
         ("backup /nowhere/at/all /nowhere/else", "/nowhere/at/all holds no store"),
     ],

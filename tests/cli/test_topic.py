@@ -29,7 +29,7 @@ def test_topics_of_the_protocol_are_listed_when_asked_for(run):
 
 def test_topics_are_listed_with_messages_rate_size_and_groups(run, topic):
     run("produce", topic, "--count", "5", "order")
-    run("consume", topic, "--group", "C_list", "--idle", "300ms")
+    run("consume", topic, "--group", "C_list", "--count", "5", "--idle", "30s")
 
     listed = run("topic", "list")
     line = next(line for line in listed.out.splitlines() if line.split()[0] == topic)
@@ -83,7 +83,7 @@ def test_creating_a_topic_that_is_there_changes_what_is_named_and_hides_no_messa
     assert run("topic", "show", topic, "--json").json()["brokers"][0]["read_queues"] == 2
 
     forced = run("topic", "create", topic, "--queues", "1", "--force")
-    assert (forced.code, forced.out) == (0, f"topic {topic} has 1 queues on each broker\n")
+    assert (forced.code, forced.out) == (0, f"topic {topic} has 1 queue on each broker\n")
 
 
 def test_an_unknown_topic_is_refused_by_name(run):
@@ -113,7 +113,7 @@ def test_a_topic_is_deleted_only_when_that_is_confirmed(run, topic, at_terminal)
     unasked = run("topic", "delete", topic)
     declined = at_terminal("n\n", "topic", "delete", topic)
 
-    assert (unasked.code, "give --yes. Nothing was done" in unasked.err) == (2, True)
+    assert (unasked.code, "Not done. Add --yes to" in unasked.err) == (2, True)
     assert (declined.code, f"delete topic {topic} and all its messages? [y/N]" in declined.err) == (1, True)
     assert topic in run("topic", "list", "--json").json()
     assert at_terminal("y\n", "topic", "delete", topic).code == 0
@@ -130,7 +130,7 @@ def test_a_trim_is_shown_and_confirmed_and_then_nobody_is_given_the_messages(run
 
     ran = at_terminal("y\n", "topic", "trim", topic, "--offset", "3")
     assert ran.code == 0
-    assert f"trim topic {topic}, so that 3 of its messages are never delivered again? [y/N]" in ran.err
+    assert f"trim topic {topic}, so that 3 messages of it will not be delivered any more? [y/N]" in ran.err
     assert [each["body"] for each in run("consume", topic, "--json").lines()] == ["d"]
 
     assert run("topic", "trim", topic, "--before", "0", "--yes").code == 0  # nothing is that old

@@ -18,7 +18,7 @@ from tests.packaging.test_wheel import pins
 
 pytestmark = pytest.mark.slow
 
-URL = "https://example.org/halfmoon"
+URL = "https://localhost/halfmoon"
 
 
 @pytest.fixture(scope="module")

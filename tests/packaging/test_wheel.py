@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+import zipfile
 from collections.abc import Iterator
 from importlib.metadata import distribution
 from pathlib import Path
@@ -169,6 +170,16 @@ def test_the_extra_that_an_error_names_brings_the_package_that_it_misses() -> No
     assert len(found) >= 5
     for path, package, extra in found:
         assert canonicalize_name(package) in needed(f"halfmoon[{extra}]"), f"{path}: {extra}"
+
+
+def test_the_wheel_has_the_pages_that_errors_name(wheels: Path) -> None:
+    (wheel,) = wheels.glob("halfmoon-*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        inside = set(archive.namelist())
+
+    pages = [path.relative_to(ROOT / "docs") for path in (ROOT / "docs").rglob("*.md") if "decisions" not in path.parts]
+    assert {f"halfmoon/documentation/{page.as_posix()}" for page in pages} - inside == set()
+    assert not any(name.endswith(".png") and name.startswith("halfmoon/documentation/") for name in inside)
 
 
 def test_what_the_wheel_needs_is_pinned_as_for_development() -> None:

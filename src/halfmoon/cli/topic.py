@@ -15,7 +15,7 @@ from halfmoon.cli.shared.output import show_json, show_table
 from halfmoon.cli.shared.reading import named_queues, near_names
 from halfmoon.errors import BrokerError
 from halfmoon.shown.names import is_users_topic
-from halfmoon.shown.texts import TIME_FORMS, facts_of, rate_text, size_text, time_text
+from halfmoon.shown.texts import TIME_FORMS, count_text, facts_of, rate_text, size_text, time_text
 
 if TYPE_CHECKING:
     from halfmoon.results import QueueTrim
@@ -50,10 +50,10 @@ def create(
             address: {"queues": count, "perm": perm} for address, (count, perm) in numbers.items()
         }})  # fmt: skip
     elif len(same) == 1:
-        say(f"topic {topic} has {same.pop()[0]} queues on each broker")
+        say(f"topic {topic} has {count_text(same.pop()[0], 'queue')} on each broker")
     else:
         for address, (count, perm) in numbers.items():
-            say(f"topic {topic} has {count} queues on {address}, with permission {perm}")
+            say(f"topic {topic} has {count_text(count, 'queue')} on {address}, with permission {perm}")
 
 
 @app.command("list", finds=True)
@@ -189,7 +189,7 @@ def trim(
         queues = named_queues(list(admin.topic_stats(topic)), queue) if queue else None
         if not dry_run:
             count = _trimmed(admin.trim_topic(topic, before_ms=before_ms, offset=offset, queues=queues, dry_run=True))
-            confirm(f"trim topic {topic}, so that {count:,} of its messages are never delivered again", yes=yes)
+            confirm(f"trim topic {topic}, so that {count_text(count)} of it will not be delivered any more", yes=yes)
         trims = admin.trim_topic(topic, before_ms=before_ms, offset=offset, queues=queues, dry_run=dry_run)
     if as_json:
         show_json({"topic": topic, "dry_run": dry_run, "queues": [

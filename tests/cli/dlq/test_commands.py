@@ -168,7 +168,7 @@ def test_a_replay_that_fails_again_is_a_dead_letter_of_its_own(run, given_up):
     [
         (["replay", "--yes"], 2, "give IDs, or choose"),
         (["replay", "7F00", "--key", "k", "--yes"], 2, "give IDs, or choose"),
-        (["replay", "--group", "C_nobody"], 2, "give --yes. Nothing was done"),
+        (["replay", "--group", "C_nobody"], 2, "Not done. Add --yes to"),
         (["replay", "--group", "C_nobody", "--yes"], 0, ""),
         (["replay", "--group", "C_nobody", "--yes", "--fail-if-empty"], 1, ""),
         (["replay", "7F00", "--yes"], 1, "there is no dead letter"),

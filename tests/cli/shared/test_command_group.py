@@ -8,10 +8,10 @@ from halfmoon.hot import NATIVE
 
 
 def test_an_unknown_command_is_refused_with_the_nearest_right_one(run_alone):
-    ran = run_alone("topics")
+    ran = run_alone("grouq")
 
     assert ran.code == 2
-    assert "Did you mean 'topic'" in ran.err
+    assert "Did you mean 'group'" in ran.err
 
 
 def test_a_wrong_option_is_refused(run_alone):

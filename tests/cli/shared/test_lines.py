@@ -38,6 +38,8 @@ OTHERWISE = {
     "shared/output.py": "tables and JSON, whose texts are escaped",
     "shared/command_group.py": "help pages of groups without a command",
     "shared/options.py": "a question, which takes plain texts only",
+    "consume/formats.py": "bytes of messages where output is no terminal, and printable ones where it is",
+    "docs.py": "pages of the package",
     "completion.py": "a script, which has no texts of others",
     "events.py": "YAML of the user's own declarations",
     "store/progress.py": "numbers, written over one another",

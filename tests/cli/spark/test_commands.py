@@ -28,7 +28,7 @@ def test_the_help_loads_no_pyspark():
         (("lag", "C", "--watch", "1s", "--plot", "x.gif"), "must end in .png"),
         (("txn", "audit", "--plot", "no/such/x.png"), "there is no directory"),
         (("dlq", "replay"), "or choose by --group"),
-        (("replay", "S", "--to", "T"), "is no terminal: give --yes. Nothing was done"),
+        (("replay", "S", "--to", "T"), "Not done. Add --yes to"),
         (("replay", "--to", "T", "--yes"), "give exactly one of TOPIC and --table"),
         (("replay", "T", "--topic", "S", "--yes"), "Missing option '--to'"),
         (("replay", "--to", "T", "--yes", "--topic", "S", "--table", "D"), "give exactly one of TOPIC and --table"),

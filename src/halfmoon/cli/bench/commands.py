@@ -34,6 +34,7 @@ from halfmoon.cli.shared.options import LOCAL, Json, NameServer, duration_ms
 from halfmoon.cli.shared.output import show_json
 from halfmoon.cli.shared.reading import FIRST, TOOLS_GROUP, starts_and_ends
 from halfmoon.errors import HalfmoonError
+from halfmoon.shown.texts import count_text
 
 app = App(
     help="Benchmark a cluster with this client, which reaches its limit long before a broker does.\n\n"
@@ -227,7 +228,7 @@ def _show(result: Measured, *, as_json: bool) -> None:
             say(f"{result.messages - result.rolled_back:,} committed, {result.rolled_back:,} rolled back")
             _show_latencies("half message", half)
         _show_latencies(what, result)
-        say(f"{result.messages:,} messages in {result.seconds} s, {result.cpu_seconds} s of CPU in this client")
+        say(f"{count_text(result.messages)} in {result.seconds} s, {result.cpu_seconds} s of CPU in this client")
         if result.failed:
             say(f"{result.failed:,} failed, first: {result.first_error}")
     if result.failed or not result.messages:

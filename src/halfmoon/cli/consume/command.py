@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections.abc import Callable, Generator
+from shutil import get_terminal_size
 from typing import Annotated
 
 import click
@@ -14,16 +16,17 @@ from halfmoon.cli.consume.formats import BODIES, TOKENS_TEXT, MessageFormat
 from halfmoon.cli.consume.selection import Selection, Wanted
 from halfmoon.cli.shared.app import App, Option
 from halfmoon.cli.shared.bodies import BodyBudget
-from halfmoon.cli.shared.lines import check_reader, say
+from halfmoon.cli.shared.lines import check_reader, plain, say
 from halfmoon.cli.shared.options import LOCAL, Json, NameServer, Topic, duration_ms
-from halfmoon.cli.shared.output import body_text, show_json
+from halfmoon.cli.shared.output import body_text, show_json, width_of
 from halfmoon.cli.shared.reading import FIRST, LAST, check_topic, newest, read
 from halfmoon.model import ConsumeFrom, MessageQueue, StoredMessage, subscription
 from halfmoon.shown.texts import time_text
 
 app = App()
 
-BODY_WIDTH = 100
+BODY_WIDTH, BODY_WIDTH_MIN = 100, 20
+"""Columns of a body where output is no terminal, and at least where it is one."""
 Show = Callable[[StoredMessage], None]
 
 
@@ -161,4 +164,8 @@ def _show(message: StoredMessage) -> None:
     tag = f" [{message.tag}]" if message.tag else ""
     keys = f" ({', '.join(message.keys)})" if message.keys else ""
     where = f"{message.broker_name}/{message.queue_id}@{message.queue_offset}"
-    say(f"{time_text(message.store_ms)} {where}{tag}{keys} {body_text(message.beginning(4 * BODY_WIDTH), BODY_WIDTH)}")
+    facts = plain(f"{time_text(message.store_ms)} {where}{tag}{keys}")
+    room = BODY_WIDTH
+    if sys.stdout.isatty():
+        room = max(BODY_WIDTH_MIN, get_terminal_size().columns - width_of(facts) - 1)
+    say(f"{facts} {body_text(message.beginning(4 * room), room)}")

@@ -19,7 +19,7 @@ from halfmoon.cli.shared.options import LOCAL, Json, Limit, NameServer, OneGroup
 from halfmoon.cli.shared.output import body_text, show_json, show_table
 from halfmoon.errors import HalfmoonError
 from halfmoon.model import DeadLetter
-from halfmoon.shown.texts import TIME_FORMS, time_text
+from halfmoon.shown.texts import TIME_FORMS, count_text, time_text
 
 app = App(
     help="List, show and replay dead letters.\n\nExample: halfmoon dlq list --since 1d",
@@ -162,7 +162,7 @@ def replay(
         letters = named or selection.of(admin, ALL_MAX)
         if letters:
             where = f"topic {to} and all its groups" if to else "the groups that gave them up"
-            confirm(f"send {len(letters):,} dead letters again, to {where}", yes=yes or dry_run)
+            confirm(f"send {count_text(len(letters), 'dead letter')} again, to {where}", yes=yes or dry_run)
         rows = [
             _replayed(admin, letter, to, changes, again=again, dry_run=dry_run)
             for letter in paced(letters, None if dry_run else rate)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from halfmoon.cli.shared.output import styled
+from halfmoon.cli.shared.lines import say
+from halfmoon.cli.shared.output import say_marked
 
 OK, NOTE, WARNING, PROBLEM = "ok", "note", "warning", "problem"
 """States of a check. A note says what only some need; a problem makes the exit code 1."""
@@ -19,7 +20,8 @@ class Check(NamedTuple):
     what: str
     do: str = ""
 
-    def lines(self) -> list[str]:
-        """Return the check for people: what it found, and below it the remedy."""
-        found = f"{styled(f'{self.state:<8}', _STYLES.get(self.state, ''))}{self.name}: {self.what}"
-        return [found, f"        → {self.do}"] if self.do else [found]
+    def show(self) -> None:
+        """Write the check for people: what it found, and below it the remedy."""
+        say_marked(f"{self.state:<8}", _STYLES.get(self.state, ""), f"{self.name}: {self.what}")
+        if self.do:
+            say(f"        → {self.do}")

@@ -18,6 +18,7 @@ from halfmoon.cli.shared.options import LOCAL, Groups, Json, NameServer
 from halfmoon.cli.shared.output import show_json
 from halfmoon.cli.shared.places import data_home
 from halfmoon.errors import HalfmoonError
+from halfmoon.shown.texts import count_text
 
 app = App()
 
@@ -41,13 +42,12 @@ def doctor(
     for check in _checks(place, nameserver, groups or []):
         found.append(check)
         if not as_json:
-            for line in check.lines():
-                say(line)
+            check.show()
     problems = sum(check.state == PROBLEM for check in found)
     if as_json:
         show_json({"problems": problems, "checks": [check._asdict() for check in found]})
     else:
-        say(f"{problems} {'problem' if problems == 1 else 'problems'}")
+        say(count_text(problems, "problem"))
     if problems:
         raise click.exceptions.Exit(1)
 

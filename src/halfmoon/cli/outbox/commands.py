@@ -27,7 +27,7 @@ from halfmoon.events.outbox.relay import Relay, RelaySettings
 from halfmoon.events.outbox.schemas import EVERY, Shares
 from halfmoon.events.publishing.client_transport import ClientTransport
 from halfmoon.model import LocalTransactionState, StoredMessage
-from halfmoon.shown.texts import TIME_FORMS, span_text, time_text
+from halfmoon.shown.texts import TIME_FORMS, count_text, span_text, time_text
 
 app = App(
     help="Relay, list, retry, drop and resend events of a database outbox.\n\nExample: halfmoon outbox status --database sqlite:///shop.db",
@@ -123,7 +123,7 @@ def relay(
         if as_json:
             show_json(sending.figures())
         else:
-            say(f"sent {sending.figures().sent:,} events")
+            say(f"sent {count_text(sending.figures().sent, 'event')}")
 
 
 @app.command()
@@ -200,7 +200,7 @@ def drop(
     """
     if bool(events) == every:
         raise click.BadParameter("give ids of events, or --all-failed")
-    what = f"{len(events):,} events" if events else "all failed events"
+    what = count_text(len(events), "event") if events else "all failed events"
     confirm(f"remove {what} from the outbox, never to be sent", yes=yes)
     with _opened(database, schema) as provider:
         count = outbox_status.drop(provider, event_ids=events or None)
@@ -245,7 +245,7 @@ def resend(
     if bool(events) == (since is not None):
         raise click.BadParameter("give ids of events, or --since")
     since_ms, until_ms = _period(since, until)
-    what = f"{len(events):,} events" if events else f"all events sent since {since}{f' until {until}' if until else ''}"
+    what = count_text(len(events), "event") if events else f"all events sent since {since}{f' until {until}' if until else ''}"
     confirm(f"send {what}{f' of topic {topic}' if topic else ''} again", yes=yes)
     with _opened(database, schema) as provider:
         count = outbox_sent.resend(provider, event_ids=events or None, topic=topic, since_ms=since_ms, until_ms=until_ms)

@@ -46,10 +46,10 @@ def reply(
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Reply to the requests of a topic until Ctrl-C, from the newest on, and print a line for each.
+    """Reply to the requests of a topic until Ctrl-C, and print a line for each.
 
-    Requests that nobody waits for any more are left out, and so are messages that are no requests. Exit code 1 if --command fails:
-    the request is consumed, and gets no reply.
+    A new group begins with the requests that come from now on. Requests that nobody waits for any more are left out, and so are
+    messages that are no requests. Exit code 1 if --command fails: the request is consumed, and gets no reply.
 
     Example: halfmoon reply questions 42
 

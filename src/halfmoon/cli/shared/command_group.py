@@ -199,7 +199,7 @@ def run(arguments: Sequence[str]) -> int:
         exc.show(sys.stdout if isinstance(exc, click.exceptions.NoArgsIsHelpError) else None)  # a help page is no error message
         return exc.exit_code
     except click.Abort:
-        return report(HalfmoonError("aborted"), as_json=as_json)
+        return report(HalfmoonError("Not done."), as_json=as_json)
     except HalfmoonError as exc:
         return report(exc, as_json=as_json)
     except BrokenPipeError:

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
 from shutil import get_terminal_size
 from typing import Any
 from unicodedata import combining, east_asian_width
@@ -135,6 +136,12 @@ def styled(text: str, style: str) -> str:
     return f"\x1b[{style}m{text}\x1b[0m"
 
 
+def say_marked(mark: str, style: str, text: str) -> None:
+    """Write one line that begins with a word in a style."""
+    sys.stdout.write(styled(mark, style) + plain(text) + "\n")
+    sys.stdout.flush()
+
+
 @contextmanager
 def full_screen() -> Iterator[Callable[[Iterable[str]], None]]:
     """Take a terminal's alternate screen; yield the function that draws lines on it."""
@@ -171,7 +178,9 @@ def report(error: HalfmoonError, *, as_json: bool) -> int:
 
 
 def body_text(body: bytes, width: int) -> str:
-    """Return a body as one line of at most ``width`` characters, for people."""
-    text = body[: width * 4].decode("utf-8", "backslashreplace")
-    line = plain(text)
-    return line if len(line) <= width else line[: width - 1] + "…"
+    """Return a body as one line of at most ``width`` columns of a terminal, for people."""
+    line = plain(body[: width * 4].decode("utf-8", "backslashreplace"))
+    if width_of(line) <= width:
+        return line
+    ends = accumulate(map(width_of, line))
+    return line[: sum(end < width for end in ends)] + "…"

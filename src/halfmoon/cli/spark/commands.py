@@ -19,6 +19,7 @@ from halfmoon.cli.spark import maintenance
 from halfmoon.cli.spark.options import Limit, Plot, SharedOptions, Since, check_plot, facts, loaded, show_rows
 from halfmoon.client.admin import Admin
 from halfmoon.errors import UsageError
+from halfmoon.shown.texts import count_text
 from halfmoon.spark.cluster import Cluster
 from halfmoon.spark.jobs import lag as lags
 from halfmoon.spark.jobs.traces import spans_of
@@ -68,7 +69,7 @@ def lag(
         if shared.as_json:
             show_json(sample._asdict())
         else:
-            say(f"{sample.topic}: {sample.messages:,} messages, {sample.behind_ms / 1000:.1f} s behind")
+            say(f"{sample.topic}: {count_text(sample.messages)}, {sample.behind_ms / 1000:.1f} s behind")
     if plots is not None:
         plots.lag_plot(plot, group, samples)
 
@@ -80,7 +81,7 @@ def _show_lag(group: str, queues: Sequence[lags.QueueLag], *, as_json: bool) -> 
         return
     show_rows(f"lag of {group}", lags.QueueLag._fields, rows)
     messages, size = sum(queue.messages for queue in queues), sum(queue.bytes for queue in queues)
-    say(f"{messages:,} messages of about {size:,} bytes wait")
+    say(f"{count_text(messages)} of about {size:,} bytes to consume")
 
 
 @txn.command("audit")

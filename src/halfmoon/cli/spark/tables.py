@@ -16,6 +16,7 @@ from halfmoon.cli.spark.jobs import running, working
 from halfmoon.cli.spark.options import SharedOptions, show_rows
 from halfmoon.errors import UsageError
 from halfmoon.model import MessageQueue
+from halfmoon.shown.texts import count_text
 from halfmoon.spark import option_parsing
 from halfmoon.spark.cluster import Cluster
 from halfmoon.spark.jobs import replay as replays
@@ -65,7 +66,7 @@ def compact(shared: SharedOptions, directory: Directory, file_size: str, keep_ms
     if shared.as_json:
         show_json({"joined": joined, "files": files, "removed": removed})
     else:
-        say(f"{joined:,} files merged, {len(removed):,} removed; the table now has {files:,}")
+        say(f"{count_text(joined, 'file')} merged, {len(removed):,} removed; the table now has {files:,}")
 
 
 def dedup(shared: SharedOptions, directory: Directory, by: str) -> None:
@@ -154,7 +155,7 @@ def replay(shared: SharedOptions, source: str | Directory, request: ReplayReques
     elif not outcome.rows:
         say("nothing to send")
     elif request.dry_run:
-        say(f"{outcome.rows:,} messages would be sent to {request.to}")
+        say(f"{count_text(outcome.rows)} would be sent to {request.to}")
     else:
-        say(f"{outcome.rows:,} messages in {outcome.batches:,} batches sent to {request.to} as {name}, {took:.1f} s")
+        say(f"{count_text(outcome.rows)} in {outcome.batches:,} batches sent to {request.to} as {name}, {took:.1f} s")
     return outcome.rows or int(outcome.complete_before)

@@ -22,7 +22,7 @@ from halfmoon.errors import StoreError
 from halfmoon.hot import property_of
 from halfmoon.model import StoredMessage, subscription
 from halfmoon.shown.names import is_users_topic
-from halfmoon.shown.texts import TIME_FORMS
+from halfmoon.shown.texts import TIME_FORMS, count_text
 
 if TYPE_CHECKING:
     from halfmoon.programs.dump import DamagedRange, Wanted
@@ -129,7 +129,7 @@ def _write(found: Found, arrow: Path | None) -> tuple[int, bool]:
             sys.stdout.flush()
         else:
             count = _write_arrow(messages, arrow, bodies)
-            say(f"{arrow} has {count:,} messages", error=True)
+            say(f"{arrow} has {count_text(count)}", error=True)
     except BrokenPipeError:  # what is flushed at the exit goes nowhere
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return count, bool(damaged)

@@ -18,6 +18,7 @@ from halfmoon.errors import StoreError
 from halfmoon.programs.configuration import BROKER, ServerSettings, configuration
 from halfmoon.programs.repair import Plan, repair_directory
 from halfmoon.programs.verify import Problem, check_store, problems
+from halfmoon.shown.texts import count_text
 
 app = App()
 
@@ -138,4 +139,4 @@ def _shown(problem: Problem) -> dict[str, str]:
 
 
 def _count(problems: int) -> str:
-    return "1 problem" if problems == 1 else f"{problems:,} problems"
+    return count_text(problems, "problem")

@@ -177,7 +177,7 @@ def status(nameserver: NameServer = LOCAL, as_json: Json = False) -> None:
 
 def _decide(by_hand: ByHand, *, commit: bool) -> None:
     name = _named(by_hand.name, by_hand.offset)
-    check_terminal("decide a transaction", yes=by_hand.yes)
+    check_terminal("decide", yes=by_hand.yes)
     word, who = "commit" if commit else "rollback", by_hand.operator or _who()
     with halfmoon.Admin(nameserver=by_hand.nameserver) as admin:
         transaction = admin.transaction(name)
