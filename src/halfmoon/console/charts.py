@@ -106,7 +106,8 @@ def _figure(
     shown = Markup(' data-chart="{}"').format(msgspec.json.encode(data).decode()) if data else ""
     return Markup(
         '<figure class="chart"{shown}><figcaption>{title}</figcaption><svg width="100%" height="{height}" role="img">'
-        '<title>{title}</title><desc>{desc}</desc><svg class="plot" viewBox="0 0 {width} {height}" preserveAspectRatio="none">'
+        '<title>{title}</title><desc>{desc}</desc>'
+        '<svg class="plot" aria-hidden="true" viewBox="0 0 {width} {height}" preserveAspectRatio="none">'
         "{grid}{drawn}</svg>{beside}{under}</svg><ul>{said}</ul></figure>"
     ).format(
         title=escaped(title), width=WIDTH, height=HEIGHT, desc="; ".join(map(escaped, texts)), grid=grid, drawn=drawn,
