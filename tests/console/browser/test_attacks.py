@@ -140,8 +140,8 @@ def test_a_forged_token_changes_nothing(visit: Visit, cluster: LocalCluster, wat
 def test_a_form_that_a_second_tab_sends_again_is_said_to_be_carried_out_once(visit: Visit, watch: Watch) -> None:
     watch.expect("409")
     page, name = visit("/groups"), f"group-{next(_names)}"
-    fields = {**hidden(page, "Create group"), "name": name}
     page.get_by_text("Create group").first.click()
+    fields = {**hidden(page, "Create group"), "name": name}
     page.get_by_label("New group").fill(name)
     page.get_by_role("button", name="Create group").click()
     expect(page.get_by_role("status")).to_have_text(f"Consumer group {name} is created.")
@@ -240,7 +240,7 @@ def test_a_broker_killed_and_started_again_is_seen_on_the_open_overview(
         expect(page.get_by_text("The cluster is healthy")).to_be_visible()
         mortal.kill()
         expect(page.get_by_text("The cluster is down")).to_be_visible()
-        expect(page.locator(".error").get_by_role("listitem").first).to_contain_text(mortal.nameserver)
+        expect(page.locator(".findings").get_by_role("listitem").first).to_contain_text(mortal.nameserver)
         other = Visit(console, open_page)("/groups")
         expect(other.get_by_role("alert")).to_contain_text("connect")
         mortal.start()
