@@ -25,7 +25,7 @@ PURE := tests/columns tests/wire tests/store tests/broker tests/integration
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-light wheel debian check style affected lint quick test spark-4.2 rust-client demo mission simulate fuzz bench conformance docs pictures site constraints clean
+.PHONY: help setup setup-light wheel release debian check style affected lint quick test spark-4.2 rust-client demo mission simulate fuzz bench conformance docs pictures site constraints clean
 
 help:  ## this list
 	@grep -hE '^[a-z0-9.-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9.-]+):.*## (.*)/make \1\t\2/' | expand -t 20
@@ -73,6 +73,27 @@ wheel: $(TOOLS)/.installed  ## wheels of halfmoon and, where cargo is, of halfmo
 			|| echo "no wheel of halfmoon-native, see above: Python does its work"; \
 	fi
 	@ls $(DIST)/halfmoon*.whl
+
+# Zig links for other platforms. Rust's libraries for them are added by rustup.
+TARGETS ?= x86_64-unknown-linux-gnu aarch64-unknown-linux-gnu x86_64-unknown-linux-musl aarch64-unknown-linux-musl
+RELEASE := build/release/bin
+
+$(RELEASE)/.installed: constraints-release.txt
+	@$(PYTHON) -m venv build/release
+	@$(RELEASE)/python -m pip --disable-pip-version-check --no-input install --quiet --require-hashes -r constraints-release.txt
+	@touch $@
+
+release: $(RELEASE)/.installed  ## what is published, in dist/: sdist, wheels for the platforms of TARGETS, list of dependencies (SBOM)
+	@rm -f $(DIST)/halfmoon*
+	@$(RELEASE)/python -m hatchling build --directory $(DIST)
+	@PYTHONWARNINGS=ignore $(RELEASE)/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible --of JSON -o $(DIST)/halfmoon.cdx.json constraints-base.txt
+	@test -z "$(TARGETS)" || $(RELEASE)/python tools/pin_crates.py
+	@for target in $(TARGETS); do \
+		case $$target in *-musl) tag=musllinux_1_2;; *) tag=manylinux_2_17;; esac; rustup target add $$target || exit 1; \
+		PATH="$$PWD/$(RELEASE):$$PATH" maturin build --quiet --release --locked --zig --compatibility $$tag --target $$target \
+			-m native/Cargo.toml -i $(RELEASE)/python -o $(DIST) || exit 1; \
+	done
+	@$(RELEASE)/twine check --strict $(DIST)/*.whl $(DIST)/*.tar.gz
 
 debian: $(INSTALLED)  ## PostgreSQL, MariaDB and Chromium from Debian for tests, where root may install them
 	@tools/debian.sh $(BIN)/python
@@ -159,6 +180,7 @@ constraints: $(PACKAGES)  ## pin the newest packages that pyproject.toml allows
 	@$(COMPILE) --constraint constraints.txt --output-file constraints-base.txt pyproject.toml
 	@$(COMPILE) --constraint constraints.txt --extra check --extra console --all-build-deps --output-file constraints-light.txt pyproject.toml
 	@printf 'hatchling\neditables\nmaturin\n' | $(COMPILE) --constraint constraints.txt --output-file constraints-build.txt -
+	@printf 'hatchling\neditables\nmaturin[zig]\ntwine\ncyclonedx-bom\n' | $(COMPILE) --constraint constraints.txt --output-file constraints-release.txt -
 
 clean:  ## remove what was built, the virtual environments too
 	rm -rf $(VENV) $(SPARK_4_2) build dist native/target native/Cargo.lock .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -22,10 +22,10 @@ messages stream) on standard output, errors as a document on standard error, inc
 refused, or a problem was found, 2 wrong argument or setting. For an empty list the exit code is 0, with `--fail-if-empty` 1.
 
 Commands find the cluster through `--nameserver`, then `--context` and `HALFMOON_CONTEXT`, which name a
-[context](#halfmoon-context), then the variable `NAMESRV_ADDR`, then the context in use, then 127.0.0.1:9876; any RocketMQ cluster
-works. `--credentials FILE` signs requests ([access.md](access.md)); `--tls` and the options beside it in `halfmoon --help`
-[encrypt](tls.md) connections. These options may stand at any place in a command. `halfmoon completion` prints a script for
-the completion of commands, topics, groups and contexts in shells.
+[context](#halfmoon-context), then the variable `HALFMOON_NAMESERVER` or RocketMQ's `NAMESRV_ADDR`, then the context in use, then
+127.0.0.1:9876; any RocketMQ cluster works. `--credentials FILE` signs requests ([access.md](access.md)); `--tls` and the options
+beside it in `halfmoon --help` [encrypt](tls.md) connections. These options may stand at any place in a command. `halfmoon
+completion` prints a script for the completion of commands, topics, groups and contexts in shells.
 
 A topic and a group may be a word or an option: `halfmoon consume orders` is `halfmoon consume --topic orders`. A duration has a
 unit: `500ms`, `10s`, `5m`, `2h`, `3d`. A time is a duration back from now, ISO 8601, or milliseconds since the epoch. Commands

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from halfmoon.cli.main import main
+from halfmoon.client.constructors.name_servers import NAMESERVER_VARIABLES
 from halfmoon.testing.local import LocalCluster
 
 
@@ -43,7 +44,8 @@ class Terminal(io.TextIOWrapper):
 @pytest.fixture
 def run_alone(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Run a command in this process; no cluster is known to it."""
-    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    for variable in NAMESERVER_VARIABLES:
+        monkeypatch.delenv(variable, raising=False)
     monkeypatch.delenv("HALFMOON_CONTEXT", raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("configuration")))
     monkeypatch.setenv("COLUMNS", "200")

@@ -20,6 +20,13 @@ def test_pages_are_listed_with_their_titles_and_shown(run_alone):
     assert run_alone("docs", "access", "--path").out.strip().endswith("access.md")
 
 
+@pytest.mark.parametrize(
+    ("name", "begins"), [("halfmoon.service", "# A broker"), ("alerts.yml", "#"), ("prometheus.yml", "#"), ("grafana.json", "{")]
+)
+def test_files_for_operators_are_printed(run_alone, name, begins):
+    assert run_alone("docs", name).out.startswith(begins)
+
+
 def test_a_page_that_is_missing_is_refused_with_near_names(run_alone):
     ran = run_alone("docs", "acess")
 

@@ -183,7 +183,7 @@ ASKING = {
         "dlq replay",
         "outbox drop",
     ),
-    *("outbox drop", "outbox resend"),
+    "outbox resend",
     *("acl remove", "acl rotate", "spark replay", "spark dlq replay", "fsck", "console user remove"),
 }
 

@@ -436,7 +436,7 @@ def test_a_name_server_has_no_accounts_that_could_be_asked_for():
 
 
 def test_a_broker_finds_its_name_servers_in_the_environment():
-    environment = {"NAMESRV_ADDR": "127.0.0.1:1"}
+    environment = {"HALFMOON_NAMESERVER": "127.0.0.1:1", "NAMESRV_ADDR": "127.0.0.1:1"}
 
     def nameserver(name: str, **values: object) -> str:
         return servers.settings_from(name, values, environment).broker.nameserver

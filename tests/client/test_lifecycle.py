@@ -71,6 +71,26 @@ async def test_the_name_servers_of_the_environment_serve_where_none_are_set(monk
     assert AsyncAdmin(nameserver="127.0.0.1:10").settings.nameserver == "127.0.0.1:10"
 
 
+@pytest.mark.parametrize(
+    ("ours", "theirs", "used", "warned"),
+    [
+        ("127.0.0.1:7", None, "127.0.0.1:7", False),
+        ("", "127.0.0.1:8", "127.0.0.1:8", False),
+        ("127.0.0.1:7;127.0.0.1:8", "127.0.0.1:8; 127.0.0.1:7;", "127.0.0.1:7;127.0.0.1:8", False),
+        ("127.0.0.1:5", "127.0.0.1:6", "127.0.0.1:5", True),
+    ],
+)
+def test_both_variables_name_the_name_servers_and_a_conflict_is_told_once(monkeypatch, caplog, ours, theirs, used, warned):
+    for variable, text in (("HALFMOON_NAMESERVER", ours), ("NAMESRV_ADDR", theirs)):
+        monkeypatch.delenv(variable, raising=False) if text is None else monkeypatch.setenv(variable, text)
+    assert AsyncAdmin(nameserver="127.0.0.1:10").settings.nameserver == "127.0.0.1:10"
+    assert caplog.messages == []
+
+    assert [AsyncAdmin().settings.nameserver, Producer(group="P_test").settings.nameserver] == [used, used]
+    told = f"HALFMOON_NAMESERVER={ours} and NAMESRV_ADDR={theirs} name different name servers: HALFMOON_NAMESERVER is used; unset "
+    assert [message.startswith(told) for message in caplog.messages] == [True] * warned
+
+
 def test_a_client_signs_as_its_settings_or_its_environment_say(monkeypatch):
     monkeypatch.setenv("HALFMOON_ACCESS_KEY", "variable")
     monkeypatch.setenv("HALFMOON_SECRET_KEY", "its secret")

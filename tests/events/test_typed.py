@@ -161,16 +161,39 @@ def test_what_is_no_event_is_refused_and_nothing_is_sent(halfmoon_events: Memory
     assert halfmoon_events.committed == ()
 
 
-def test_an_object_takes_no_code_beside_its_own_and_has_the_key_that_its_class_names(halfmoon_events: MemoryBus):
-    @event("TP_ORDER", "EC_LACKS", key="customer")
-    class Lacks(msgspec.Struct):
-        order_id: int
+def test_an_object_takes_no_code_beside_its_own(halfmoon_events: MemoryBus):
+    with Publisher("P_shop", transport=halfmoon_events) as shop, pytest.raises(UsageError, match="give it alone"):
+        shop.publish(OrderModel(order_id=1), "EC_PAID")
 
-    with Publisher("P_shop", transport=halfmoon_events) as shop:
-        with pytest.raises(UsageError, match="give it alone"):
-            shop.publish(OrderModel(order_id=1), "EC_PAID")
-        with pytest.raises(PayloadRefused, match="no attribute 'customer'"):
-            shop.publish(Lacks(1))
+
+class OpenModel(pydantic.BaseModel, extra="allow"):
+    order_id: int
+
+
+class WithProperty(msgspec.Struct):
+    order_id: int
+
+    @property
+    def customer(self) -> str:
+        return "ann"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_key_that_the_class_has_not_is_refused_where_it_stands(kind: Any):
+    with pytest.raises(UsageError, match=rf"\(key='order_di'\): {kind.__name__} has no such field; did you mean 'order_id'"):
+        event("TP_ORDER", "EC_LACKS", key="order_di")(kind)
+
+
+def test_a_key_may_be_a_property_and_is_looked_for_when_it_is_published_where_the_class_leaves_its_fields_open(
+    halfmoon_events: MemoryBus,
+):
+    with pytest.raises(UsageError, match="has no such field: it has order_id, at"):
+        event("TP_ORDER", "EC_LACKS", key="customer")(OrderStruct)
+
+    assert event("TP_ORDER", "EC_PROPERTY", key="customer")(WithProperty) is WithProperty
+    event("TP_ORDER", "EC_OPEN", key="customer")(OpenModel)
+    with Publisher("P_shop", transport=halfmoon_events) as shop, pytest.raises(PayloadRefused, match="no attribute 'customer'"):
+        shop.publish(OpenModel(order_id=1))
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ def _of_cluster(kind: str, context: click.Context) -> list[str]:
         stack.callback(enter_options(options))  # again: Click has closed the context in which the line was read
         if not given_on_the_command_line(context, "nameserver"):
             stack.callback(enter(chosen(options.get("context_name")), options))
-        admin = halfmoon.Admin(nameserver=nameserver, request_timeout_ms=int(WAIT_S * 1000))
+        admin = halfmoon.Admin(nameserver=nameserver or "", request_timeout_ms=int(WAIT_S * 1000))
         signal.signal(signal.SIGALRM, lambda *_: os._exit(0))
         signal.setitimer(signal.ITIMER_REAL, WAIT_S)
         with admin:

@@ -1,10 +1,10 @@
-"""`halfmoon docs`: pages of the documentation that belong to the installed version."""
+"""`halfmoon docs`: pages of the documentation, and files for operators, that belong to the installed version."""
 
 from __future__ import annotations
 
 import sys
 from difflib import get_close_matches
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Annotated
 
 import click
@@ -15,6 +15,9 @@ from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.options import Json
 from halfmoon.cli.shared.output import show_json, show_table
 from halfmoon.errors import UsageError
+
+KINDS = (".md", ".service", ".yml", ".json")
+"""Suffixes of pages and of files for operators; names of pages are given without theirs."""
 
 app = App()
 
@@ -27,9 +30,12 @@ def docs(
 ) -> None:
     """Show a page of the documentation that belongs to this version, or list all pages.
 
-    On a terminal a page is shown by the pager ($PAGER).
+    On a terminal a page is shown by the pager ($PAGER). The systemd unit, the alert rules, the configuration of Prometheus and the
+    Grafana dashboard are listed and printed, too.
 
     Example: halfmoon docs access
+
+    Example: halfmoon docs alerts.yml > /etc/prometheus/halfmoon.yml
 
     Example: halfmoon docs commands | grep -A 20 'halfmoon consume'
     """
@@ -56,18 +62,22 @@ def docs(
 
 
 def pages(package: Path) -> dict[str, Path]:
-    """Return the pages by name: those in the package as the wheel has them, or those of the clone that it is installed from.
+    """Return pages and files by name: those in the package as the wheel has them, or those of the clone that it is installed from.
 
     Raises UsageError: there are none.
     """
-    for directory in (package / "documentation", package.parents[1] / "docs"):
-        found = {file.relative_to(directory).with_suffix("").as_posix(): file for file in sorted(directory.rglob("*.md"))}
+    clone = package.parents[1]
+    for directories in ([package / "documentation"], [clone / "docs", clone / "monitoring", clone / "packaging"]):
+        files = [
+            (file, file.relative_to(place)) for place in directories for kind in KINDS for file in sorted(place.rglob(f"*{kind}"))
+        ]
+        found = {str(PurePosixPath(name)).removesuffix(".md"): file for file, name in files if name.parts[0] != "decisions"}
         if found:
-            return {name: file for name, file in found.items() if not name.startswith("decisions/")}
+            return found
     raise UsageError("the pages are missing: install halfmoon from a wheel, or run it in a clone")
 
 
 def _title(file: Path) -> str:
-    """Return the first heading of a page."""
+    """Return the first heading of a page; of another file its first comment, or nothing."""
     with file.open(encoding="utf-8") as lines:
         return next((line.removeprefix("# ").strip() for line in lines if line.startswith("# ")), "")

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.places import data_home
+from halfmoon.client.constructors.name_servers import NAMESERVER_VARIABLES, default_name_servers
 from halfmoon.documentation import see
 from halfmoon.errors import HalfmoonError, SettingError, UsageError
 from halfmoon.logs import to_stderr
@@ -61,7 +62,7 @@ REGISTER_WITH = Flag(
     "--nameserver",
     "ADDRESSES",
     "broker.nameserver",
-    "Name servers to register with, separated by ';' (for broker, also NAMESRV_ADDR).",
+    "Name servers to register with, separated by ';' (for broker, also HALFMOON_NAMESERVER or NAMESRV_ADDR).",
 )
 SET = Flag("--set", "KEY=VALUE", None, "Any setting, by its name here or in RocketMQ's broker.conf; may be repeated.", many=True)
 ACL = Flag("--acl", "FILE", None, "File of accounts (plain_acl.yml): take requests from these alone.")
@@ -213,8 +214,12 @@ def settings_from(name: str, values: Mapping[str, Any], environment: Mapping[str
     """Return the checked settings that options, files and environment ask for. Raises SettingError, UsageError."""
     sections = {"serve": {**NAME_SERVER, **BROKER}, "nameserver": NAME_SERVER, "broker": BROKER}[name]
     files = [*filter(None, [environment.get("HALFMOON_CONFIG")]), *values.get("config", [])]
-    address = environment.get("NAMESRV_ADDR") if name == "broker" else None
-    from_environment = [f"broker.nameserver={address}"] if address else []
+    known = default_name_servers(environment if name == "broker" else {})
+    if known.conflict and values.get("nameserver") is None:
+        logging.getLogger("halfmoon.cli").warning("%s", known.conflict)
+    from_environment = [f"broker.nameserver={known.addresses}"] if known.addresses else []
+    # They name the cluster that clients use: `serve` has a name server of its own.
+    environment = {variable: text for variable, text in environment.items() if variable not in NAMESERVER_VARIABLES}
     small = [f"{key}={value}" for key, value in {**SMALL, **_FREE_PORTS}.items()] if values.get("ephemeral") else []
     flags = [f"{o.setting}={values[o.name]}" for o in OPTIONS[name] if o.setting and values.get(o.name) is not None]
     if values.get("acl") is not None:
@@ -341,7 +346,9 @@ def _say_ready(programs: Programs, data: Path, watched_at: str, console: str, *,
         assert program.broker is not None
         own = program.broker.settings
         if not own.nameserver:
-            log.warning("broker %s has no name server, so clients do not find it: give --nameserver or NAMESRV_ADDR", own.name)
+            log.warning(
+                "broker %s has no name server, so clients do not find it: give --nameserver or HALFMOON_NAMESERVER", own.name
+            )
         first = {"broker": program.address, "broker_name": own.name, "cluster": own.cluster, "nameserver": own.nameserver}
         facts = {**first, **facts}
         facts.setdefault("brokers", {})[own.name] = program.address

@@ -9,10 +9,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Coroutine
 from functools import update_wrapper
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, overload
 
 from halfmoon.client.anonymous import AnonymousClient
 from halfmoon.client.blocking import Blocking
+from halfmoon.client.constructors.options import AdminArguments
 from halfmoon.client.core.admin.access import accounts, delete_account, explain_access, put_account, rotate_secret
 from halfmoon.client.core.admin.admin import AdminCore
 from halfmoon.client.core.admin.batches import batches
@@ -21,6 +22,7 @@ from halfmoon.client.core.admin.delay import cancel_delayed, delayed_messages, d
 from halfmoon.client.core.admin.find import find_message, message_by_id, message_by_offset_id, messages_at, messages_by_key
 from halfmoon.client.core.admin.health.brokers import brokers
 from halfmoon.client.core.admin.health.group import backlogs, group_findings, group_health, groups_health
+from halfmoon.client.core.admin.health.server_kind import server_kind
 from halfmoon.client.core.admin.health.status import status
 from halfmoon.client.core.admin.replay import replay_dead_letter, replays
 from halfmoon.client.core.admin.resend import resend
@@ -91,6 +93,7 @@ class Operations:
     cluster = Operation(AdminCore.cluster)
     status = Operation(status)
     brokers = Operation(brokers)
+    server_kind = Operation(server_kind)
     broker_runtime_info = Operation(AdminCore.broker_runtime_info)
     broker_config = Operation(AdminCore.broker_config)
     update_broker_config = Operation(AdminCore.update_broker_config)
@@ -179,7 +182,7 @@ class AsyncAdmin(Operations, AnonymousClient[AdminSettings]):
             print(await admin.lag("C_shop"))
     """
 
-    def __init__(self, settings: AdminSettings | None = None, **values: Any) -> None:
+    def __init__(self, settings: AdminSettings | None = None, **values: Unpack[AdminArguments]) -> None:
         super().__init__(settings_of(AdminSettings, {**(values_of(settings) if settings else {}), **values}))
         self.core = AdminCore(self.instance)
 
@@ -196,6 +199,6 @@ class Admin(Operations, Blocking):
 
     _client: AsyncAdmin
 
-    def __init__(self, settings: AdminSettings | None = None, **values: Any) -> None:
+    def __init__(self, settings: AdminSettings | None = None, **values: Unpack[AdminArguments]) -> None:
         loop = background()
         super().__init__(loop.plain(AsyncAdmin, settings, **values), loop)

@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from threading import RLock
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 from halfmoon.allocation import Strategy
+from halfmoon.client.constructors.options import ProducerArguments, PullArguments, PushArguments
 from halfmoon.client.core.admin.delay import recall
 from halfmoon.client.core.consume.listener import ConsumeContext
 from halfmoon.client.core.consume.member import GroupMember
@@ -39,7 +40,7 @@ from halfmoon.client.settings import (
 )
 from halfmoon.client.spans import INSTALLED, add_spans, listener_with_spans
 from halfmoon.effects import at_once, run
-from halfmoon.errors import BrokerError, NetworkError, NotRunning, TooManyRequests
+from halfmoon.errors import BrokerError, NetworkError, NotRunning, TooManyRequests, UsageError
 from halfmoon.model import Message, MessageModel, MessageQueue, SendResult, StoredMessage
 from halfmoon.runtime.drivers.asyncio_driver import AsyncioDriver
 from halfmoon.wire.command import Command
@@ -87,7 +88,7 @@ class AsyncProducer(Client[ProducerSettings]):
     sender: Sender
     """Sends as operations."""
 
-    def __init__(self, settings: ProducerSettings | None = None, **values: Any) -> None:
+    def __init__(self, settings: ProducerSettings | None = None, **values: Unpack[ProducerArguments]) -> None:
         checked = settings_of(self._kind, {**(values_of(settings) if settings else {}), **values})
         check_group(checked.group, "DEFAULT_PRODUCER")
         super().__init__(checked)
@@ -282,6 +283,15 @@ class GroupClient(Client[C]):
         await driver.run(self.core.stop())
 
 
+def _refuse_function(expression: object) -> None:
+    """Raise UsageError for a listener in the place of an expression."""
+    if callable(expression):
+        raise UsageError(
+            "subscribe(topic, expression) takes no function: a push consumer has one listener, which "
+            "consumer.on_message(function) sets, and a pull consumer is polled"
+        )
+
+
 class AsyncPushConsumer(GroupClient[PushSettings]):
     """Hands messages to a listener as they arrive.
 
@@ -304,7 +314,9 @@ class AsyncPushConsumer(GroupClient[PushSettings]):
 
     core: PushConsumerCore
 
-    def __init__(self, settings: PushSettings | None = None, *, allocate: Strategy | None = None, **values: Any) -> None:
+    def __init__(
+        self, settings: PushSettings | None = None, *, allocate: Strategy | None = None, **values: Unpack[PushArguments]
+    ) -> None:
         checked = settings_of(PushSettings, {**(values_of(settings) if settings else {}), **values})
         check_group(checked.group, "DEFAULT_CONSUMER")
         super().__init__(checked, stable_id=checked.model is MessageModel.BROADCASTING, threads=checked.threads)
@@ -316,6 +328,7 @@ class AsyncPushConsumer(GroupClient[PushSettings]):
         ``expression`` is ``*`` or tags (``A || B``), ``sql`` an expression over properties (``"a > 5 AND b = 'x'"``).
         A broker that refuses the expression does so when the consumer starts: SubscriptionParseFailed names the place and a remedy.
         """
+        _refuse_function(expression)
         self.core.subscribe(topic, expression, expression_type, sql=sql, version=self.clock.now())
 
     def unsubscribe(self, topic: str) -> None:
@@ -361,7 +374,9 @@ class AsyncPullConsumer(GroupClient[PullSettings]):
 
     core: PullConsumerCore
 
-    def __init__(self, settings: PullSettings | None = None, *, allocate: Strategy | None = None, **values: Any) -> None:
+    def __init__(
+        self, settings: PullSettings | None = None, *, allocate: Strategy | None = None, **values: Unpack[PullArguments]
+    ) -> None:
         checked = settings_of(PullSettings, {**(values_of(settings) if settings else {}), **values})
         check_group(checked.group, "DEFAULT_CONSUMER")
         super().__init__(checked, stable_id=checked.model is MessageModel.BROADCASTING)
@@ -369,6 +384,7 @@ class AsyncPullConsumer(GroupClient[PullSettings]):
 
     def subscribe(self, topic: str, expression: str = "*", expression_type: str = "TAG", *, sql: str | None = None) -> None:
         """Subscribe to a topic whose queues the group shares, filtered by tags or an SQL92 expression. Excludes `assign`."""
+        _refuse_function(expression)
         self.core.subscribe(topic, expression, expression_type, sql=sql, version=self.clock.now())
 
     def unsubscribe(self, topic: str) -> None:

@@ -10,9 +10,10 @@ import asyncio
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from halfmoon.client.aio import AsyncProducer
+from halfmoon.client.constructors.options import TransactionArguments
 from halfmoon.client.core.produce.transaction import UNSURE, Limits, OpenHalf, Transactions
 from halfmoon.client.core.produce.transaction_check import CheckFunction, LocalTransaction, TransactionListener
 from halfmoon.client.lifecycle import values_of
@@ -60,7 +61,7 @@ class AsyncTransactionProducer(AsyncProducer):
         *,
         listener: TransactionListener | None = None,
         check: CheckFunction | None = None,
-        **values: Any,
+        **values: Unpack[TransactionArguments],
     ) -> None:
         checked = settings_of(TransactionSettings, {**(values_of(settings) if settings else {}), **values})
         super().__init__(checked)

@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
+from halfmoon.client.constructors.by_keyword import ByKeyword
 from halfmoon.client.core.produce.send import Sender
 from halfmoon.client.lifecycle import Client
 from halfmoon.effects import Op
@@ -23,13 +24,14 @@ T = TypeVar("T")
 _closings: set[asyncio.Task[None]] = set()
 
 
-class Blocking:
+class Blocking(ByKeyword):
     """A client whose calls wait. Usable as a context manager; safe to use from many threads."""
 
     _client: Client[Any]
 
     def __init__(self, client: Client[Any], loop: BackgroundLoop) -> None:
         self._client = client
+        client.called = type(self).__name__
         self._loop = loop
         self._driver: BlockingDriver | None = None
 
@@ -131,14 +133,11 @@ class BlockingSender(Blocking):
     def conclude(self, operation: Op[T]) -> T:
         """Run an operation as `run`, also when the client is closed meanwhile: what it asks for fails then."""
         if self._driver is None:
-            raise NotRunning(_NOT_STARTED)
+            raise NotRunning(f"The {self._client.called} is not running: start it first")
         return self._driver.run(operation)
 
     def post(self, operation: Op[None]) -> None:
         """Run an operation as `conclude` as far as it goes without waiting for anything, and the rest beside everything else."""
         if self._driver is None:
-            raise NotRunning(_NOT_STARTED)
+            raise NotRunning(f"The {self._client.called} is not running: start it first")
         self._driver.post(operation)
-
-
-_NOT_STARTED = "The producer is not running: start it first"

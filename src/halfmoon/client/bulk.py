@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import Any
+from typing import Unpack
 
 from halfmoon.client.anonymous import of_process
+from halfmoon.client.constructors.options import ProducerArguments
 from halfmoon.client.core.masters import queues
 from halfmoon.client.core.names import check_topic, wrap
 from halfmoon.client.core.produce.bulk import Encoded, deliver
@@ -44,7 +45,7 @@ class BulkProducer(Producer):
         return self.submit(deliver(self.sender, encoded, queues, settings.retries_max, settings.send_timeout_ms))
 
 
-def bulk(**values: Any) -> BulkProducer:
+def bulk(**values: Unpack[ProducerArguments]) -> BulkProducer:
     """Return the process's started producer with these settings of `ProducerSettings`; made at the first call, kept to the end.
 
     A forked child gets one of its own. Raises SettingError, NoNameServer.

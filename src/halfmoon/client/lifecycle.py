@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import random
 import time
 from collections.abc import Mapping
+from functools import lru_cache
 from inspect import isgenerator
 from typing import Any, Generic, Self, TypeVar
 
+from halfmoon.client.constructors.by_keyword import ByKeyword
+from halfmoon.client.constructors.name_servers import default_name_servers
 from halfmoon.client.core.instance import Instance, client_id
 from halfmoon.client.settings import ENVIRONMENT, ClientSettings, settings_of, with_environment
 from halfmoon.effects import Op
@@ -30,6 +34,8 @@ from halfmoon.wire.signature import Credentials
 S = TypeVar("S", bound=ClientSettings)
 T = TypeVar("T")
 
+log = logging.getLogger("halfmoon.client")
+
 CLOSE_TIMEOUT_S = 10.0
 """Closing gives up on brokers that do not answer after this; a push consumer's wait for its listener comes on top."""
 
@@ -48,13 +54,17 @@ def from_environment(given: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-class Client(Generic[S]):
+class Client(ByKeyword, Generic[S]):
     """Base of all clients. A subclass defines how it begins and how it finishes."""
 
     def __init__(self, settings: S, *, stable_id: bool = False, threads: int = THREADS) -> None:
-        if not settings.nameserver and (known := os.environ.get("NAMESRV_ADDR", "")):
-            settings = settings_of(type(settings), {**values_of(settings), "nameserver": known})
+        if not settings.nameserver and (known := default_name_servers(os.environ)).addresses:
+            settings = settings_of(type(settings), {**values_of(settings), "nameserver": known.addresses})
+            if known.conflict:
+                _warn_once(known.conflict)
         self.settings = settings = with_environment(settings, os.environ)
+        self.called = type(self).__name__
+        """Name of the class that the program uses, for errors: a blocking client is over an asyncio one."""
         self.tls = _tls_of(settings) if settings.use_tls else None
         """How its connections are encrypted; None: not at all."""
         self.credentials = credentials(
@@ -88,7 +98,7 @@ class Client(Generic[S]):
     async def start(self) -> None:
         """Connect: find routes, register with the brokers, start background work. A client starts once."""
         if self.state != "new":
-            raise UsageError(f"The {type(self).__name__} service state not OK, maybe started once")
+            raise UsageError(f"The {self.called} service state not OK, maybe started once")
         if not self.settings.nameserver:
             raise NoNameServer("No name server address, please set it.")
         self.state, self._loop = "starting", asyncio.get_running_loop()
@@ -147,7 +157,7 @@ class Client(Generic[S]):
     def running(self) -> AsyncioDriver:
         """Return what runs operations. Raises NotRunning."""
         if self.driver is None or self.state == "closed":
-            raise NotRunning(f"The {type(self).__name__} is not running: start it first, and use it before it is closed")
+            raise NotRunning(f"The {self.called} is not running: start it first, and use it before it is closed")
         return self.driver
 
     def _check_loop(self) -> None:
@@ -158,7 +168,7 @@ class Client(Generic[S]):
             running = None
         if running is not self._loop and self._loop is not None:
             raise UsageError(
-                f"The {type(self).__name__} was started on another event loop, which alone may use it: make and start one in each "
+                f"The {self.called} was started on another event loop, which alone may use it: make and start one in each "
                 "loop, hand the call over with asyncio.run_coroutine_threadsafe(…, loop), or use the blocking client, which all "
                 "threads may share"
             )
@@ -186,7 +196,7 @@ class Client(Generic[S]):
 
     def _driving(self) -> AsyncioDriver:
         if self.driver is None:
-            raise NotRunning(f"The {type(self).__name__} is not running: start it first")
+            raise NotRunning(f"The {self.called} is not running: start it first")
         return self.driver
 
     def submit(self, operation: Op[T]) -> asyncio.Future[T]:
@@ -196,6 +206,11 @@ class Client(Generic[S]):
     def _asked(self, address: str, command: Command) -> Any:
         answer = self.instance.asked(address, command)
         return self.running().run(answer) if isgenerator(answer) else answer
+
+
+@lru_cache(maxsize=16)
+def _warn_once(text: str) -> None:
+    log.warning("%s", text)
 
 
 def values_of(settings: ClientSettings) -> dict[str, Any]:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 from halfmoon.client.anonymous import AnonymousClient, of_process
 from halfmoon.client.blocking import Blocking
+from halfmoon.client.constructors.options import RangeArguments
 from halfmoon.client.core.ranges import (
     COUNT_MAX,
     NOT_SUPPORTED,
@@ -88,7 +89,7 @@ class Ranges(Blocking):
 
     _client: AnonymousClient[RangeSettings]
 
-    def __init__(self, settings: RangeSettings | None = None, **values: Any) -> None:
+    def __init__(self, settings: RangeSettings | None = None, **values: Unpack[RangeArguments]) -> None:
         loop: BackgroundLoop = background()
         super().__init__(loop.plain(AnonymousClient, settings or settings_of(RangeSettings, values)), loop)
         self.core = RangesCore(self._client.instance, self._client.settings)
@@ -416,7 +417,7 @@ class _Reading:
             self._client.links.drop(link)
 
 
-def ranges(**values: Any) -> Ranges:
+def ranges(**values: Unpack[RangeArguments]) -> Ranges:
     """Return the process's started client with these settings of `RangeSettings`; made at the first call, kept to the end.
 
     A forked child gets one of its own. Raises SettingError, NoNameServer.

@@ -24,7 +24,7 @@ class ClientSettings:
         "",
         java="namesrvAddr",
         form=forms.ADDRESSES,
-        why="Name servers, host:port separated by ';'; empty: the variable NAMESRV_ADDR.",
+        why="Name servers, host:port separated by ';'; empty: the variable HALFMOON_NAMESERVER, else NAMESRV_ADDR.",
     )
     client_ip: str = setting(
         "",
@@ -305,17 +305,24 @@ def with_environment(settings: S, environment: Mapping[str, str]) -> S:
     return replace(settings, **found)
 
 
-def settings_of(cls: type[S], values: dict[str, Any]) -> S:
-    """Return checked settings from keyword arguments. Raises SettingError, which names the setting and the nearest right one."""
-    known = [field.name for field in fields(cls)]
+def settings_of(cls: type[S], values: Mapping[str, Any]) -> S:
+    """Return checked settings from keyword arguments. Raises SettingError, which names the setting and the nearest right one.
+
+    A setting by RocketMQ's key, in whatever spelling (``sendMsgTimeout``, ``send_msg_timeout``), is told by our name, too.
+    """
+    known = {field.name: _letters(field.metadata["java"] or "") for field in fields(cls)}
     for name in values:
         if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
+            near = [ours for ours, java in known.items() if java == _letters(name)] or difflib.get_close_matches(name, known, 1)
             raise SettingError(f"unknown setting {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
     return check(cls(**_normal(values)))
 
 
-def _normal(values: dict[str, Any]) -> dict[str, Any]:
+def _letters(name: str) -> str:
+    return "".join(filter(str.isalnum, name)).lower()
+
+
+def _normal(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values with name servers as plain addresses, the namespace that their names may carry, and codes as a tuple."""
     changes: dict[str, Any] = {}
     if isinstance(servers := values.get("nameserver"), str | list | tuple):

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, Unpack
 
 from halfmoon.allocation import Strategy
 from halfmoon.client.aio import AsyncProducer, AsyncPullConsumer, AsyncPushConsumer, Callback, handed_next
 from halfmoon.client.blocking import Blocking, BlockingSender
+from halfmoon.client.constructors.options import ProducerArguments, PullArguments, PushArguments
 from halfmoon.client.core.produce.selector import Selector
 from halfmoon.client.settings import ProducerSettings, PullSettings, PushSettings
 from halfmoon.model import Message, MessageQueue, SendResult, StoredMessage
@@ -35,7 +36,7 @@ class Producer(BlockingSender):
 
     _client: AsyncProducer
 
-    def __init__(self, settings: ProducerSettings | None = None, **values: Any) -> None:
+    def __init__(self, settings: ProducerSettings | None = None, **values: Unpack[ProducerArguments]) -> None:
         loop = background()
         super().__init__(loop.plain(AsyncProducer, settings, **values), loop)
 
@@ -157,7 +158,9 @@ class PushConsumer(Blocking):
 
     _client: AsyncPushConsumer
 
-    def __init__(self, settings: PushSettings | None = None, *, allocate: Strategy | None = None, **values: Any) -> None:
+    def __init__(
+        self, settings: PushSettings | None = None, *, allocate: Strategy | None = None, **values: Unpack[PushArguments]
+    ) -> None:
         loop = background()
         super().__init__(loop.plain(AsyncPushConsumer, settings, allocate=allocate, **values), loop)
 
@@ -216,7 +219,9 @@ class PullConsumer(Blocking):
 
     _client: AsyncPullConsumer
 
-    def __init__(self, settings: PullSettings | None = None, *, allocate: Strategy | None = None, **values: Any) -> None:
+    def __init__(
+        self, settings: PullSettings | None = None, *, allocate: Strategy | None = None, **values: Unpack[PullArguments]
+    ) -> None:
         loop = background()
         super().__init__(loop.plain(AsyncPullConsumer, settings, allocate=allocate, **values), loop)
 

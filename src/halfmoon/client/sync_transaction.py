@@ -10,9 +10,10 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from halfmoon.client.aio_transaction import AsyncTransactionProducer
+from halfmoon.client.constructors.options import TransactionArguments
 from halfmoon.client.core.produce.transaction import UNSURE, Limits, OpenHalf, Transactions
 from halfmoon.client.core.produce.transaction_check import CheckFunction, LocalTransaction, TransactionListener
 from halfmoon.client.settings import ProducerSettings
@@ -56,7 +57,7 @@ class TransactionProducer(Producer):
         *,
         listener: TransactionListener | None = None,
         check: CheckFunction | None = None,
-        **values: Any,
+        **values: Unpack[TransactionArguments],
     ) -> None:
         loop = background()
         super(Producer, self).__init__(

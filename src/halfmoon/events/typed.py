@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import is_dataclass
+from difflib import get_close_matches
 from typing import Any, TypeVar
 
 import msgspec
@@ -12,6 +13,7 @@ from halfmoon.errors import UsageError
 from halfmoon.events.encoding.codec import VERSION_MAX
 from halfmoon.events.errors import PayloadRefused
 from halfmoon.events.event import check_code, check_name, check_whole
+from halfmoon.logs import listed
 
 Payload = TypeVar("Payload")
 
@@ -61,10 +63,28 @@ def event(topic: str, code: str, *, key: str = "", version: int = 1) -> Callable
         known = is_dataclass(kind) or hasattr(kind, "__pydantic_validator__") or hasattr(kind, "__struct_fields__")
         if not isinstance(kind, type) or not known:
             raise UsageError(f"@event decorates pydantic models, msgspec Structs and dataclasses, not {kind!r:.80}")
+        if key and not _has(kind, key):
+            raise UsageError(f"@event(key={key!r:.80}): {kind.__qualname__} has no such field{_meant(kind, key)}")
         setattr(kind, _MARK, declared)
         return kind
 
     return mark
+
+
+def _has(kind: type[Any], name: str) -> bool:
+    """Return whether objects of a class have an attribute: a field, a property, or any where a model takes further ones."""
+    takes_all = getattr(kind, "model_config", {}).get("extra") == "allow"
+    return takes_all or name in _fields(kind) or hasattr(kind, name)
+
+
+def _fields(kind: type[Any]) -> list[str]:
+    of_library = ("__dataclass_fields__", "__struct_fields__", "model_fields", "__private_attributes__")
+    return [name for fields in of_library for name in getattr(kind, fields, ())]
+
+
+def _meant(kind: type[Any], name: str) -> str:
+    near = get_close_matches(name, _fields(kind), 1)
+    return f"; did you mean {near[0]!r}?" if near else f": it has {listed(_fields(kind), 10)}"
 
 
 def type_of(kind: object) -> EventType | None:

@@ -20,6 +20,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar, Unpack
 
+from halfmoon.client.constructors.options import ProducerOptions, PushOptions, TransactionOptions
 from halfmoon.client.core.produce.transaction import Limits, OpenHalf
 from halfmoon.effects import Call, Op, Signal, wait
 from halfmoon.errors import UsageError
@@ -229,13 +230,13 @@ class World:
         self._parts += 1
         return f"{kind}-{self._parts}"
 
-    def producer(self, group: str = "P_test", **settings: Any) -> WorldProducer:
+    def producer(self, group: str = "P_test", **settings: Unpack[ProducerOptions]) -> WorldProducer:
         """Return a new producer. ``settings`` are those of `halfmoon.client.settings.ProducerSettings`."""
         with self.lock:
             return WorldProducer(self, SimProducer(self.cluster, self._name("producer"), group=group, **settings))
 
     def transaction_producer(
-        self, check: Callable[[StoredMessage], Any], group: str = "P_test", **settings: Any
+        self, check: Callable[[StoredMessage], Any], group: str = "P_test", **settings: Unpack[TransactionOptions]
     ) -> WorldTransactionProducer:
         """Return a new transactional producer; ``check(message)`` answers brokers. ``settings`` are `TransactionSettings`."""
         owner = object()
@@ -248,21 +249,27 @@ class World:
             return WorldTransactionProducer(self, client, owner)
 
     def consumer(
-        self, topic: str, function: Callable[[StoredMessage], Any], group: str = "C_test", *, expression: str = "*", **settings: Any
+        self,
+        topic: str,
+        function: Callable[[StoredMessage], Any],
+        group: str = "C_test",
+        *,
+        expression: str = "*",
+        **settings: Unpack[PushOptions],
     ) -> WorldConsumer:
         """Return a new push consumer: ``function(message)`` is called with one message after another; one that raises comes again.
 
         Makes the topic, where there is none, with one queue. A new group begins with the oldest message. ``settings`` are
         `PushSettings`.
         """
-        values = {"group": group, "consume_from": ConsumeFrom.FIRST_OFFSET, **settings}
+        values: dict[str, Any] = {"group": group, "consume_from": ConsumeFrom.FIRST_OFFSET, **settings}
         return self.subscriber({topic: expression}, lambda messages, context: function(messages[0]), **values)
 
     def subscriber(self, subscriptions: Mapping[str, str], function: Callable[..., Any], **settings: Any) -> WorldConsumer:
         """As `consumer`, of several topics: ``function(messages, context)`` is the listener of a push consumer."""
         for topic in subscriptions:
             self.create_topic(topic)
-        values = {"threads": 1, "consume_batch_max": 1, **settings}
+        values: dict[str, Any] = {"threads": 1, "consume_batch_max": 1, **settings}
         owner = object()
         later = self.later(function, owner)
 

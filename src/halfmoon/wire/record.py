@@ -79,6 +79,8 @@ class Record(StoredMessage):
     def __getattr__(self, name: str) -> Any:
         reads = _READS.get(name)
         if reads is None:
+            if (told := vars(StoredMessage).get(name)) is not None:
+                told.__get__(self, type(self))  # raises its own error again
             raise AttributeError(f"a message has no {name}", name=name, obj=self)
         value = reads(self)
         if name not in ("body", "sys_flag"):  # `_unpacked` keeps these

@@ -51,6 +51,17 @@ def test_an_option_comes_first_then_a_variable_then_the_one_in_use(
     assert contexts(*named, "context", "show", "--json").json()["chosen_by"] == by
 
 
+def test_two_variables_that_differ_are_told_by_name_and_the_one_that_is_used(contexts, cluster, monkeypatch):
+    monkeypatch.setenv("HALFMOON_NAMESERVER", cluster.nameserver)
+    monkeypatch.setenv("NAMESRV_ADDR", DEAD)
+
+    listed = contexts("topic", "list")
+    assert "orders" in listed.out
+    assert f"HALFMOON_NAMESERVER={cluster.nameserver} and NAMESRV_ADDR={DEAD} name different name servers" in listed.err
+    assert contexts("context", "show", "--json").json()["chosen_by"] == "HALFMOON_NAMESERVER"
+    assert "different" not in contexts("topic", "list", "-n", cluster.nameserver).err
+
+
 def test_an_address_that_is_given_comes_before_everything(contexts, cluster, monkeypatch):
     contexts("context", "use", "dead")
     monkeypatch.setenv("HALFMOON_CONTEXT", "dead")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 from types import ModuleType
 
 import pytest
 
 from halfmoon.errors import UsageError
 from halfmoon.events.consuming.on import Handler, handlers_of, on
+from halfmoon.events.typed import event
 
 
 def module(**values: object) -> ModuleType:
@@ -81,6 +83,39 @@ def test_a_consumer_is_declared_with_group_topic_code_event_type_and_persistence
 def test_what_a_declaration_cannot_be_is_refused_where_it_stands(names, options, said):
     with pytest.raises(UsageError, match=said.replace("|", r"\|").replace("(", r"\(")):
         on(*names, **options)(lambda event, context: None)
+
+
+@pytest.mark.parametrize(
+    ("what", "options", "said"),
+    [
+        (("S_mail",), {}, "takes a group, a topic and a code, or a class"),
+        (("S_mail", "TP_ORDER"), {}, "takes a group, a topic and a code, or a class"),
+        (("S_mail", "TP_ORDER", "EC_PAID", "EC_SENT"), {}, "takes a group, a topic and a code, or a class"),
+        (("S_mail", "TP_ORDER", "EC_PAID"), {"group": "S_mail"}, "takes a group, a topic and a code, or a class"),
+        ((lambda event: None,), {}, "takes a group, a topic and a code, or a class"),
+        (("S_mail", "TP_ORDER", "EC_PAID"), {"orderd": True}, "no option 'orderd'; did you mean 'ordered'"),
+        (("S_mail", int), {}, "int is no event: decorate the class with @event"),
+        ((int, "S_mail"), {}, "int is no event"),
+    ],
+)
+def test_arguments_that_are_none_of_its_forms_are_refused_in_our_words(what, options, said):
+    with pytest.raises(UsageError, match=said):
+        on(*what, **options)
+
+
+def test_a_group_may_stand_before_the_class_of_the_event():
+    @event("TP_ORDER", "EC_PLACED")
+    @dataclass
+    class Placed:
+        order_id: int
+
+    @on("S_mail", Placed, retries=3)
+    def mail(placed: Placed) -> None: ...
+
+    (handler,) = handlers_of(mail)
+    assert (handler.group, handler.topic, handler.code, handler.payload, handler.retries) == (
+        "S_mail", "TP_ORDER", "EC_PLACED", Placed, 3,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("target", [3, "text", len([1]), object()])

@@ -15,14 +15,15 @@ from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.options import LOCAL, Json
 from halfmoon.cli.shared.output import show_json, show_table
 from halfmoon.cli.shared.target import chosen
+from halfmoon.client.constructors.name_servers import NAMESERVER_VARIABLES, default_name_servers
 from halfmoon.errors import SettingError
 
 app = App(
     help="Name clusters, and choose the one that commands ask.\n\n"
     "A context has the name servers of a cluster, and the paths of files that sign (--credentials) and encrypt (--tls and the "
-    "options beside it). --nameserver comes first, then --context, the variables HALFMOON_CONTEXT and NAMESRV_ADDR, the context in "
-    "use, and 127.0.0.1:9876. A command that changes a cluster writes the name of its context to standard error, unless it is the "
-    "default.\n\nExample: halfmoon context add prod --nameserver mq1:9876",
+    "options beside it). --nameserver comes first, then --context, the variables HALFMOON_CONTEXT, HALFMOON_NAMESERVER and "
+    "NAMESRV_ADDR, the context in use, and 127.0.0.1:9876. A command that changes a cluster writes the name of its context to "
+    "standard error, unless it is the default.\n\nExample: halfmoon context add prod --nameserver mq1:9876",
 )
 
 Name = Annotated[str, Argument(metavar="CONTEXT", help="Name of the context.")]
@@ -92,7 +93,7 @@ def show(
     if name is None:
         name, by, _ = chosen(click.get_current_context().find_root().params["context_name"])
     facts = _facts(read(), name)
-    facts.setdefault("nameserver", os.environ.get("NAMESRV_ADDR") or LOCAL)
+    facts.setdefault("nameserver", default_name_servers(os.environ).addresses or LOCAL)
     facts["chosen_by"] = by or None
     if as_json:
         show_json(facts)
@@ -132,7 +133,7 @@ def _facts(known: Contexts, name: str) -> dict[str, Any]:
 def _cells(known: Contexts, name: str) -> list[str]:
     mark, context = "*" if known.in_use == name else "", known.named(name)
     if context is None:
-        return [mark, name, f"NAMESRV_ADDR, else {LOCAL}", "", ""]
+        return [mark, name, f"{', '.join(NAMESERVER_VARIABLES)}, else {LOCAL}", "", ""]
     return [mark, name, context.nameserver, context.credentials, "yes" if any(context.encryption) else ""]
 
 

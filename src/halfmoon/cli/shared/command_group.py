@@ -56,6 +56,10 @@ COMMANDS = {
         "halfmoon.cli.store.backup",
         "Copy the store of a broker, which may go on running, so that a broker can start on the copy.",
     ),
+    "doctor": (
+        "halfmoon.cli.doctor.command",
+        "Check what clients and servers need, here and in the cluster, and name the remedy of each problem.",
+    ),
     "docs": ("halfmoon.cli.docs", "Show a page of the documentation that belongs to this version, or list all pages."),
     "completion": ("halfmoon.cli.completion", "Print the script with which bash, zsh or fish completes commands."),
     "demo": (

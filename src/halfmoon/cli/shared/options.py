@@ -11,13 +11,14 @@ import click
 from halfmoon.cli.shared.app import Option
 from halfmoon.cli.shared.lines import plain
 from halfmoon.cli.shared.target import name_servers
+from halfmoon.client.constructors.name_servers import NAMESERVER_VARIABLES
 from halfmoon.errors import UsageError
 from halfmoon.shown.texts import read_span, read_time
 
 NameServer = Annotated[
     str,
     Option(
-        *("--nameserver", "-n"), envvar="NAMESRV_ADDR", metavar="ADDRESSES", callback=name_servers,
+        *("--nameserver", "-n"), envvar=NAMESERVER_VARIABLES, metavar="ADDRESSES", callback=name_servers,
         help="Name servers, host:port separated by ';'.",
     ),
 ]  # fmt: skip

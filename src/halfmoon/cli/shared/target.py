@@ -15,6 +15,7 @@ import click
 
 from halfmoon.cli.shared.app import Option, given_on_the_command_line
 from halfmoon.cli.shared.lines import say
+from halfmoon.client.constructors.name_servers import NAMESERVER_VARIABLES, default_name_servers
 
 if TYPE_CHECKING:
     from halfmoon.cli.contexts.file import ClusterContext
@@ -45,8 +46,8 @@ def chosen(option: str | None) -> ChosenContext:
 
     if name := option or os.environ.get(VARIABLE, ""):
         return ChosenContext(name, "--context" if option else VARIABLE, None if name == DEFAULT else read().named(name))
-    if os.environ.get("NAMESRV_ADDR"):
-        return ChosenContext(DEFAULT, "NAMESRV_ADDR", None)
+    if variable := default_name_servers(os.environ).variable:
+        return ChosenContext(DEFAULT, variable, None)
     found = read()
     return ChosenContext(found.in_use, IN_USE, found.named(found.in_use))
 
@@ -64,6 +65,8 @@ def name_servers(context: click.Context, param: click.Parameter, value: str) -> 
         return value
     found = chosen(option)
     if found.context is None:
+        if found.by in NAMESERVER_VARIABLES and (conflict := default_name_servers(os.environ).conflict):
+            say(f"warning: {conflict}", error=True)
         return value
     root.call_on_close(enter(found, root.params))
     if context.command_path.partition(" ")[2] in CHANGING and not (root.obj or {}).get("json"):

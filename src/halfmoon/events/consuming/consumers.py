@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
+from halfmoon.client.constructors.options import PushOptions
 from halfmoon.errors import UsageError
 from halfmoon.events.consuming.dispatch import Dispatch
 from halfmoon.events.consuming.loop import LoopThread
@@ -25,6 +26,16 @@ CLOSE_WAIT_MS = 30_000
 """How long closing waits for functions that run, unless told otherwise."""
 
 GROUPS_MAX = 1_000
+
+
+class ConsumersOptions(PushOptions, total=False):
+    """Options of `Consumers`: its own, and the settings of the consumer of each group."""
+
+    bus: Bus | None
+    codecs: Codecs | None
+    groups: Mapping[str, Mapping[str, Any]] | None
+    around: Callable[[], AbstractContextManager[Any]] | None
+    dedup_keep_s: int
 
 
 class Consumers:
@@ -51,14 +62,11 @@ class Consumers:
         self,
         *what: object,
         nameserver: str = "",
-        bus: Bus | None = None,
-        codecs: Codecs | None = None,
-        groups: Mapping[str, Mapping[str, Any]] | None = None,
-        around: Callable[[], AbstractContextManager[Any]] | None = None,
-        close_wait_ms: int = CLOSE_WAIT_MS,
-        dedup_keep_s: int = KEEP_S,
-        **settings: Any,
+        **options: Unpack[ConsumersOptions],
     ) -> None:
+        bus, groups = options.pop("bus", None), options.pop("groups", None)
+        around, known = options.pop("around", None), options.pop("codecs", None) or Codecs()
+        self._dedup_keep_s = options.pop("dedup_keep_s", KEEP_S)
         self.handlers: list[Handler] = handlers_of(*what)
         if not self.handlers:
             raise UsageError("no consumer is declared: decorate functions with @on(group, topic, code), and name their module")
@@ -71,9 +79,7 @@ class Consumers:
             raise UsageError(f"settings for consumer groups without a declared consumer: {', '.join(sorted(unknown))}")
         self._ledgers = _ledgers(self.handlers)
         self._bus = bus
-        self._dedup_keep_s = dedup_keep_s
-        known = codecs or Codecs()
-        shared = {"nameserver": nameserver, "close_wait_ms": close_wait_ms, **settings}
+        shared = {"nameserver": nameserver, "close_wait_ms": CLOSE_WAIT_MS, **options}
         self._members = [
             Member(
                 Dispatch(group, mine, known, self._ledgers, around),
@@ -101,6 +107,16 @@ class Consumers:
     def busy(self) -> int:
         """Return how many functions run now."""
         return sum(member.dispatch.busy for member in self._members)
+
+    @property
+    def missing_topics(self) -> list[str]:
+        """The topics that do not exist yet, sorted; consuming begins when they do."""
+        return sorted(set().union(*(member.missing_topics for member in self._members)))
+
+    @property
+    def registered(self) -> bool:
+        """Whether every group is registered: each broker of its topics answered its heartbeat."""
+        return self.running and all(member.registered for member in self._members)
 
     def assignment(self) -> dict[str, list[MessageQueue]]:
         """Return the queues that are ours now, by group; empty with a bus."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
 from functools import cached_property
 from types import ModuleType
 from typing import Any, Protocol, TypedDict, TypeVar, Unpack, overload
@@ -153,6 +154,8 @@ class _Options(_TypedOptions, total=False):
 def on(group: str, topic: str, code: str, **options: Unpack[_Options]) -> Callable[[Target], Target]: ...
 @overload
 def on(event: type[Payload], /, *, group: str, **options: Unpack[_TypedOptions]) -> _TypedOn[Payload]: ...
+@overload
+def on(group: str, event: type[Payload], /, **options: Unpack[_TypedOptions]) -> _TypedOn[Payload]: ...
 def on(*what: Any, **options: Any) -> Any:
     """Have a function, a coroutine function, a method, or a class with a method ``on_event`` consume events; a decorator.
 
@@ -162,7 +165,7 @@ def on(*what: Any, **options: Any) -> Any:
         def send_mail(event, context):
             context.session.add(Mail(order_id=event.payload["order_id"]))
 
-        @on(OrderPaid, group="S_stock", ordered=True, retries=5)  # a class that `event` decorated
+        @on(OrderPaid, group="S_stock", ordered=True, retries=5)  # a class that `event` decorated; or @on("S_stock", OrderPaid)
         def count_stock(paid: OrderPaid): ...
 
     Returning is consumed; an exception, or ``context.set_rollback_only(reason)``, has the event delivered again later. Several
@@ -188,13 +191,24 @@ def on(*what: Any, **options: Any) -> Any:
 
 def _mark(what: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
     """Return the fields of a `Handler`, but for its function, that arguments of `on` give."""
+    for name in options.keys() - _KNOWN:
+        near = get_close_matches(name, _KNOWN, 1)
+        raise UsageError(f"@on has no option {name!r:.80}" + (f"; did you mean {near[0]!r}?" if near else ""))
+    if len(what) == 2 and isinstance(what[1], type) and "group" not in options:
+        what, options = what[1:], {"group": what[0], **options}
     if not what or not isinstance(what[0], type):
-        return {**dict(zip(("group", "topic", "code"), what, strict=False)), **options}
+        named = dict(zip(_NAMES, what, strict=False))
+        if len(what) > len(_NAMES) or named.keys() & options.keys() or not options.keys() | named.keys() >= set(_NAMES):
+            raise UsageError("@on takes a group, a topic and a code, or a class of events and a group: @on(Class, group=…)")
+        return {**named, **options}
     declared = required_type_of(what[0])
     if len(what) > 1 or "group" not in options or options.keys() & {"topic", "code", "payload"}:
         raise UsageError(f"@on({what[0].__qualname__}, group=…): the class says topic, code and payload, and a group is needed")
     return {"topic": declared.topic, "code": declared.code, "payload": what[0], "typed": True, **options}
 
+
+_NAMES = ("group", "topic", "code")
+_KNOWN = {field.name for field in fields(Handler)} - {"function", "typed"}
 
 _modules: set[str] = set()
 """Modules in which something was decorated."""

@@ -239,7 +239,7 @@ def _into(payload: Any, into: Any, place: str) -> Any:
     try:
         return _read(payload, into)
     except Exception as exc:
-        raise PayloadRefused(f"{place}: it is no {getattr(into, '__name__', into)}: {exc}") from exc
+        raise PayloadRefused(f"{place}: does not match {getattr(into, '__name__', into)}: {exc}") from exc
 
 
 def _read(payload: Any, into: Any) -> Any:

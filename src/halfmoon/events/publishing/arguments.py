@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -35,7 +35,7 @@ def provider_of(session: Any, provider: Provider | None, bind: Any, schema: str 
     return found
 
 
-def transport_of(given: Any, group: str, nameserver: str, settings: dict[str, Any], others: Collection[str]) -> Transport:
+def transport_of(given: Any, group: str, nameserver: str, settings: Mapping[str, Any], others: Collection[str]) -> Transport:
     """Return the transport that was given, a new member of the bus that was, or one over the client with its settings.
 
     ``others`` are the publisher's other arguments, which a setting that is unknown may be a misspelling of.
@@ -52,7 +52,7 @@ def transport_of(given: Any, group: str, nameserver: str, settings: dict[str, An
     return transport
 
 
-def _check_known(settings: dict[str, Any], others: Collection[str]) -> None:
+def _check_known(settings: Mapping[str, Any], others: Collection[str]) -> None:
     known = [field.name for field in fields(TransactionSettings) if field.name not in ("group", "nameserver")]
     for name in settings:
         if name not in known:

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from halfmoon import TransactionProducer
+from halfmoon.client.constructors.name_servers import default_name_servers
 from halfmoon.effects import Op, gather, steady
 from halfmoon.errors import BrokerError, NotRunning, UsageError, broker_error
 from halfmoon.events.forks import hear_of_forks
@@ -94,7 +95,7 @@ class ClientTransport:
     @property
     def has_nameserver(self) -> bool:
         """Whether there is somebody to connect to: it was given a name server, or the environment names one."""
-        return bool(self._settings["nameserver"] or os.environ.get("NAMESRV_ADDR"))
+        return bool(self._settings["nameserver"] or default_name_servers(os.environ).addresses)
 
     def _open(self) -> TransactionProducer:
         """Return the producer of this process, started."""

@@ -18,6 +18,7 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any, Self, TypedDict, TypeVar, Unpack
 
+from halfmoon.client.constructors.options import TransactionOptions
 from halfmoon.effects import Op
 from halfmoon.errors import NotRunning, UsageError
 from halfmoon.events.checks.checks import Checks
@@ -121,8 +122,9 @@ class Publisher:
         codecs: Codecs | None = None,
         transport: Any = None,
         lazy: bool = False,
-        **settings: Any,
+        **settings: Unpack[TransactionOptions],
     ) -> None:
+        self._arguments = {name: value for name, value in locals().items() if name not in ("self", "settings")}
         self.group, self.codecs, self.topics = check_name("group", group), codecs or Codecs(), declared_topics(topics)
         self.provider = provider_of(session, provider, bind, schema)
         has_database = self.provider is not LOCAL

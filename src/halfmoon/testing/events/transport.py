@@ -1,4 +1,4 @@
-"""`MemoryTransport`: one publisher's way to a `halfmoon.testing.bus.MemoryBus`; it stands for a process, and can die as one."""
+"""`MemoryTransport`: one publisher's way to a `MemoryBus`; it stands for a process, and can die as one."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, Unpack
 
+from halfmoon.client.constructors.options import TransactionOptions
 from halfmoon.client.core.produce.transaction import OpenHalf
 from halfmoon.effects import Now, Op, Run, Sleep, SteadyTime
 from halfmoon.errors import ConnectionLost, NotRunning
@@ -32,7 +33,9 @@ class Store(Protocol):
     def now_ms(self) -> int:
         """The time."""
 
-    def transaction_producer(self, check: Answer, group: str = ..., **settings: Any) -> WorldTransactionProducer:
+    def transaction_producer(
+        self, check: Answer, group: str = ..., **settings: Unpack[TransactionOptions]
+    ) -> WorldTransactionProducer:
         """Return a new transactional producer."""
 
     def end(self, producer: WorldTransactionProducer) -> None:
@@ -104,7 +107,7 @@ class MemoryTransport(InMemory):
         """Become one whom the bus may ask. Raises NotRunning once closed."""
         self._check_alive()
         if self._producer is None:
-            own = {"retries_max": 0, "retries_async_max": 0, "default_topic_queue_count": 1, "spans": False}
+            own = TransactionOptions(retries_max=0, retries_async_max=0, default_topic_queue_count=1, spans=False)
 
             def counted(message: StoredMessage) -> LocalTransactionState:
                 self._bus.asked[message.msg_id] += 1

@@ -1,0 +1,31 @@
+"""Base class of clients: settings are given by keyword, and old names of methods are told by their names of today."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn, Self
+
+from halfmoon.client.constructors.old_names import mark_old_names, old_name
+from halfmoon.client.settings import ClientSettings
+from halfmoon.errors import UsageError
+from halfmoon.model import Message, SendResult, StoredMessage
+
+for _value in (Message, StoredMessage, SendResult):
+    mark_old_names(_value)
+
+
+class ByKeyword:
+    """Class whose constructor takes its settings by keyword, or as one object of settings."""
+
+    def __new__(cls, *given: Any, **settings: Any) -> Self:
+        """Refuse what is given by its place only, and say by which keyword. Raises UsageError."""
+        if len(given) > 1 or not (given[:1] in ((), (None,)) or isinstance(given[0], ClientSettings)):
+            named = dict.fromkeys("nameserver" if ":" in one else "group" for one in given if isinstance(one, str))
+            wanted = ", ".join(f"{name}=…" for name in named or ("group", "nameserver"))
+            raise UsageError(f"{cls.__name__} takes its settings by keyword: {cls.__name__}({wanted})")
+        return super().__new__(cls)
+
+    if not TYPE_CHECKING:  # to a type checker every attribute would be there
+
+        def __getattr__(self, name: str) -> NoReturn:
+            told = next(filter(None, (old_name(cls, name) for cls in type(self).__mro__)), "")
+            raise AttributeError(told or f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
