@@ -59,6 +59,7 @@ async def console(site: Site, shop: Shop) -> AsyncIterator[Site]:
         Page("/secret", "Secret", "clients.html", shop.clients, operators=True),
         Page("/live", "Live", "clients.html", shop.clients, fragment=True),
         Change("/sell", shop.sell, audit=("thing",)),
+        Change("/burn", shop.sell, audit=("thing",), irreversible=True),
     ]
     cookies = site.http.cookies
     await site.http.aclose()
@@ -144,6 +145,25 @@ async def test_a_change_is_carried_out_recorded_and_said_once(console: Site, sho
     assert console.said(second) == ""
     entry = console.services.audit.read(1)[0]
     assert (entry.user, entry.action, entry.fields, entry.outcome) == ("admin", "sell", {"thing": "shoes"}, "done: shoes is sold.")
+
+
+async def test_an_irreversible_change_needs_a_reason_which_is_bounded_and_kept(console: Site, shop: Shop):
+    for reason, words in (("", "reason is missing"), (" ", "reason is missing"), ("x" * 201, "reason is 201 characters long")):
+        refused = await console.post("/burn", thing="shoes", reason=reason)
+        assert (refused.status_code, words in console.said(refused)) == (400, True)
+    assert shop.sold == []
+
+    await console.post("/burn", thing="shoes", reason="worn <out>")
+
+    assert shop.sold == ["shoes"]
+    [entry] = console.services.audit.read(5)
+    assert entry.fields == {"thing": "shoes", "reason": "worn <out>"}
+
+
+async def test_the_side_bar_is_collapsed_where_the_browser_says_so(console: Site):
+    assert '<details class="rail" open>' in (await console.get("/clients")).text
+    console.http.cookies.set("halfmoon-side", "collapsed")
+    assert '<details class="rail">' in (await console.get("/clients")).text
 
 
 async def test_a_form_that_is_sent_twice_is_carried_out_once(console: Site, shop: Shop):

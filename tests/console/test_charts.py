@@ -62,10 +62,11 @@ def test_the_axes_say_round_values_and_times():
 
 
 @pytest.mark.parametrize(
-    ("value", "top"), [(0, 1), (1, 1), (3, 3), (7, 8), (950, 1000), (1001, 1250), (2033, 2500), (18_372, 20_000), (5001, 6000)]
+    ("value", "top"),
+    [(0, 1), (1, 1), (3, 3), (7, 8), (950, 1000), (1001, 1250), (2033, 2500), (18_372, 20_000), (5001, 6000), (12.1, 12.5)],
 )
 def test_the_axis_ends_close_to_the_highest_value(value, top):
-    chart = line_chart("Backlog", [line([value])], SPAN, unit="count")
+    chart = line_chart("Backlog", [line([value])], SPAN, unit="number" if value % 1 else "count")
     ticks = [text.text for text in ElementTree.fromstring(chart).iter("text") if ":" not in text.text]
     assert (ticks[-1], len(ticks) <= 5) == (f"{top:,}", True)
 

@@ -53,7 +53,7 @@ def line_chart(
     texts = [f"{each.label}: {_summary(each.points, values, text)}" for each, values in zip(series, known)]
     values = [[None if (value := each.get(at)) is None else float(f"{value:.4g}") for at in range(COLUMNS + 1)] for each in columns]
     data = {"span": span_ms, "unit": unit, "labels": [escaped(each.label) for each in series], "values": values}
-    return _figure(title, texts, lines, [text(each) for each in ticks], _times(span_ms), keys=len(series), data=data)
+    return _figure(title, texts, lines, [_tick_text(each, unit) for each in ticks], _times(span_ms), keys=len(series), data=data)
 
 
 def bar_chart(title: str, bars: Sequence[tuple[str, float]], *, text: Callable[[float], str] = rate_text) -> Markup:
@@ -69,7 +69,9 @@ def bar_chart(title: str, bars: Sequence[tuple[str, float]], *, text: Callable[[
         for y in [_y(value, ticks[-1])]
     )
     labels = [(100 * (at + 0.5) / len(bars), label) for at, (label, _) in enumerate(bars) if at % every == 0]
-    return _figure(title, [f"{label}: {text(value)}" for label, value in bars] or ["none"], drawn, [*map(text, ticks)], labels)
+    return _figure(
+        title, [f"{label}: {text(value)}" for label, value in bars] or ["none"], drawn, [*map(_tick_text, ticks)], labels
+    )
 
 
 def sparkline(title: str, values: Sequence[float | None]) -> Markup:
@@ -92,9 +94,11 @@ def _figure(
     data: object = None,
 ) -> Markup:  # fmt: skip
     heights = [BOTTOM - (BOTTOM - TOP) * at / (len(ticks) - 1) for at in range(len(ticks))]
+    # bars are high on the left as a rule, and lines of interest on the right
+    side = Markup('x="0"' if keys else 'x="100%" text-anchor="end"')
     grid = Markup("").join(Markup('<path class="axis" d="M0 {0:.1f}H{1}"/>').format(y, WIDTH) for y in heights)
     beside = Markup("").join(
-        Markup('<text x="0" y="{:.1f}">{}</text>').format(y - 3, tick) for y, tick in zip(heights, ticks) if y < BOTTOM
+        Markup('<text {} y="{:.1f}">{}</text>').format(side, y - 3, tick) for y, tick in zip(heights, ticks) if y < BOTTOM
     )
     under = Markup("").join(
         Markup('<text x="{:.1f}%" y="{}" text-anchor="middle">{}</text>').format(x, HEIGHT - 6, escaped(label))
@@ -106,7 +110,8 @@ def _figure(
     shown = Markup(' data-chart="{}"').format(msgspec.json.encode(data).decode()) if data else ""
     return Markup(
         '<figure class="chart"{shown}><figcaption>{title}</figcaption><svg width="100%" height="{height}" role="img">'
-        '<title>{title}</title><desc>{desc}</desc><svg class="plot" viewBox="0 0 {width} {height}" preserveAspectRatio="none">'
+        '<title>{title}</title><desc>{desc}</desc>'
+        '<svg class="plot" aria-hidden="true" viewBox="0 0 {width} {height}" preserveAspectRatio="none">'
         "{grid}{drawn}</svg>{beside}{under}</svg><ul>{said}</ul></figure>"
     ).format(
         title=escaped(title), width=WIDTH, height=HEIGHT, desc="; ".join(map(escaped, texts)), grid=grid, drawn=drawn,
@@ -157,6 +162,10 @@ def _ticks(value: float, step_min: float = 0.0) -> list[float]:
     power = 10.0 ** floor(log10(value / TICKS))
     step = max(step_min, next(power * each for each in STEPS if power * each * TICKS >= value * (1 - 1e-9)))
     return [step * at for at in range(ceil(value / step * (1 - 1e-9)) + 1)]
+
+
+def _tick_text(value: float, unit: str = "number") -> str:
+    return f"{100 * value:.10g}%" if unit == "share" else f"{value:,.10g}"
 
 
 def _times(span_ms: tuple[int, int]) -> list[tuple[float, str]]:

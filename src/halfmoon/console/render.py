@@ -14,6 +14,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from jinja2.environment import TemplateModule
+from markupsafe import Markup
 
 from halfmoon.console.access.database import now_ms
 from halfmoon.console.charts import Series, bar_chart, line_chart, sparkline
@@ -44,7 +45,7 @@ class Renderer:
         self._environment.filters.update(
             shown=lambda value: escaped(str(value)), time=time_text, span=span_text, rate=rate_text, share=share_text,
             count=lambda number: f"{number:,}", size=lambda size: "-" if size is None else size_text(size), ago=ago_text,
-            clock=clock_text, pairs=pairs, folded=folded,
+            clock=clock_text, pairs=pairs, folded=folded, marked=marked,
         )  # fmt: skip
         version = sha256(b"".join(path.read_bytes() for path in sorted(STATIC.iterdir()))).hexdigest()[:16]
         self._environment.globals.update(
@@ -112,6 +113,12 @@ _AGES = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 def clock_text(ms: int) -> str:
     """Return a time in full: ``2026-01-31 08:00:00.123 UTC``."""
     return time_text(ms).replace("T", " ").replace("Z", " UTC")
+
+
+def marked(text: str) -> Markup:
+    """Return a text in which what stands between backticks is code."""
+    parts = escaped(text).split("`")
+    return Markup("").join(Markup("<code>{}</code>" if at % 2 else "{}").format(part) for at, part in enumerate(parts))
 
 
 def pairs(table: Mapping[str, Any]) -> list[Facts]:

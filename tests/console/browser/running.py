@@ -75,6 +75,11 @@ class Visit:
         return page
 
 
+def menu(page: Page) -> Locator:
+    """Return the menu of a page."""
+    return page.get_by_role("navigation", name="Pages")
+
+
 def tab_to(page: Page, wanted: Locator) -> None:
     """Press Tab until an element has the focus."""
     for _ in range(TABS_MAX):

@@ -13,10 +13,12 @@ from halfmoon import Admin, ConsumeContext, ConsumeFrom, Message, Producer, Push
 from halfmoon.errors import ConsumerNotOnline, TopicNotFound
 from tests.waiting import until
 
-ORDERS, PAYMENTS, INVOICES = "orders", "payments", "invoices"
+ORDERS, PAYMENTS, INVOICES, ENTRIES = "orders", "payments", "invoices", "ledger-entries"
 ORDER_COUNT = 40
-BILLING, REPORTS, SHIPPING, PAYING = "billing", "reports", "shipping", "payment-worker"
-"""Groups: two without a member since `ORDER_COUNT` orders, one that keeps up, one whose messages become dead letters."""
+BILLING, REPORTS, SHIPPING, PAYING, LEDGER = "billing", "reports", "shipping", "payment-worker", "ledger"
+"""Groups: two without a member since `ORDER_COUNT` orders, one that keeps up, one whose messages become dead letters, and one that
+consumes in order and is stuck at offset `STUCK_AT`."""
+STUCK_AT = 3
 LATE_COUNT = 12
 """Orders that have come since."""
 REASON = "TimeoutError: the bank did not answer"
@@ -46,14 +48,20 @@ class Shop:
         self.half_id = ""
         self._shipping = self._consumer(SHIPPING, ORDERS, lambda messages: None)
         self._paying = self._consumer(PAYING, PAYMENTS, self._pay)
+        self._ledger = self._consumer(LEDGER, ENTRIES, self._book, orderly=True)
 
-    def _consumer(self, group: str, topic: str, listen: Any) -> PushConsumer:
+    def _consumer(self, group: str, topic: str, listen: Any, **settings: Any) -> PushConsumer:
         consumer = PushConsumer(
-            group=group, nameserver=self.nameserver, consume_from=ConsumeFrom.FIRST_OFFSET, persist_offsets_ms=200
+            group=group, nameserver=self.nameserver, consume_from=ConsumeFrom.FIRST_OFFSET, persist_offsets_ms=200, **settings
         )
         consumer.subscribe(topic)
         consumer.on_message(listen)
         return consumer
+
+    def _book(self, messages: Any) -> None:
+        for message in messages:
+            if message.queue_offset == STUCK_AT:
+                raise KeyError("account")
 
     def _pay(self, messages: Any, context: ConsumeContext) -> None:
         if not self.pays:
@@ -63,7 +71,7 @@ class Shop:
 
     def __enter__(self) -> Self:
         with Admin(nameserver=self.nameserver) as admin, Producer(group="web-shop", nameserver=self.nameserver) as producer:
-            for topic, queue_count in ((ORDERS, 4), (PAYMENTS, 2), (INVOICES, 2)):
+            for topic, queue_count in ((ORDERS, 4), (PAYMENTS, 2), (INVOICES, 2), (ENTRIES, 1)):
                 admin.create_topic(topic, queue_count=queue_count)
             for number in range(ORDER_COUNT):
                 producer.send(order(number))
@@ -77,15 +85,22 @@ class Shop:
                 producer.send(Message(PAYMENTS, body, keys=[f"order-{4700 + number}"], tag="card"))
             for hours in (1, 2, 24):
                 producer.send(Message(INVOICES, b'{"remind": true}', keys=[f"invoice-{hours}"], tag="reminder", delay=3600 * hours))
+            for number in range(8):
+                producer.send(
+                    Message(ENTRIES, json.dumps({"entry": number, "amount": 10 * number}).encode(), keys=[f"entry-{number}"])
+                )
             self._shipping.start()
             self._paying.start()
+            self._ledger.start()
             until(lambda: self.lag(admin, SHIPPING) == 0 and len(admin.dead_letters(PAYING)) == 3)
+            until(lambda: any(finding.kind == "stuck" for finding in admin.group_findings(LEDGER)))
         self.half_id = self.order_service_dies("order-4790")
         return self
 
     def __exit__(self, *error: object) -> None:
         self._shipping.close()
         self._paying.close()
+        self._ledger.close()
 
     def lag(self, admin: Admin, group: str) -> int:
         """How many orders a group has not consumed; -1 before it has consumed any."""

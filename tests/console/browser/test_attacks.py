@@ -140,6 +140,7 @@ def test_a_forged_token_changes_nothing(visit: Visit, cluster: LocalCluster, wat
 def test_a_form_that_a_second_tab_sends_again_is_said_to_be_carried_out_once(visit: Visit, watch: Watch) -> None:
     watch.expect("409")
     page, name = visit("/groups"), f"group-{next(_names)}"
+    page.get_by_text("Create group").first.click()
     fields = {**hidden(page, "Create group"), "name": name}
     page.get_by_label("New group").fill(name)
     page.get_by_role("button", name="Create group").click()
@@ -153,6 +154,7 @@ def test_a_form_that_a_second_tab_sends_again_is_said_to_be_carried_out_once(vis
 
 def test_a_form_whose_button_is_pressed_twice_is_sent_once(visit: Visit) -> None:
     page, name = visit("/groups"), f"group-{next(_names)}"
+    page.get_by_text("Create group").first.click()
     page.get_by_label("New group").fill(name)
     page.get_by_role("button", name="Create group").dblclick()
     expect(page.get_by_role("status")).to_have_text(f"Consumer group {name} is created.")
@@ -178,6 +180,7 @@ def test_what_was_typed_is_sent_after_a_login_in_another_tab_where_the_session_e
 ) -> None:
     watch.expect("401")
     page, name = visit("/groups", name="heidi"), f"group-{next(_names)}"
+    page.get_by_text("Create group").first.click()
     page.get_by_label("New group").fill(name)
     again = console.command("console user reset heidi")["password"]
     send = page.get_by_role("button", name="Create group")
@@ -237,7 +240,7 @@ def test_a_broker_killed_and_started_again_is_seen_on_the_open_overview(
         expect(page.get_by_text("The cluster is healthy")).to_be_visible()
         mortal.kill()
         expect(page.get_by_text("The cluster is down")).to_be_visible()
-        expect(page.locator(".error").get_by_role("listitem").first).to_contain_text(mortal.nameserver)
+        expect(page.locator(".findings").get_by_role("listitem").first).to_contain_text(mortal.nameserver)
         other = Visit(console, open_page)("/groups")
         expect(other.get_by_role("alert")).to_contain_text("connect")
         mortal.start()

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
 from halfmoon import Admin
-from tests.console.browser.running import Console, Visit, tab_to
-from tests.console.browser.shop import BILLING, INVOICES, ORDERS, PAYING, REASON, REPORTS, SHIPPING, Shop
+from tests.console.browser.running import Console, Visit, menu, tab_to
+from tests.console.browser.shop import (
+    BILLING,
+    ENTRIES,
+    INVOICES,
+    LEDGER,
+    ORDERS,
+    PAYING,
+    PAYMENTS,
+    REASON,
+    REPORTS,
+    SHIPPING,
+    STUCK_AT,
+    Shop,
+)
 from tests.waiting import until
 
 OWN = "a lamp for the moon"
@@ -49,7 +63,7 @@ def test_by_keyboard_alone_the_first_user_is_made_logs_in_changes_the_password_a
         keys.press("Enter")
 
         expect(page.get_by_role("heading", name="Overview")).to_be_visible()
-        expect(page.get_by_role("status")).to_have_text("Your password is changed; other sessions of yours have ended.")
+        expect(page.locator(".notice[role=status]")).to_have_text("Your password is changed; other sessions of yours have ended.")
         elsewhere.goto("/")
         expect(elsewhere.get_by_role("button", name="Log in")).to_be_visible()
         tab_to(page, page.get_by_role("button", name="Log out"))
@@ -61,41 +75,43 @@ def test_by_keyboard_alone_the_first_user_is_made_logs_in_changes_the_password_a
 
 def test_a_message_is_found_by_its_key_and_its_life_is_read(visit: Visit, shop: Shop) -> None:
     page = visit()
-    page.get_by_role("link", name="Messages", exact=True).click()
-    search = page.locator("form").filter(has=page.get_by_label("Key"))
-    search.get_by_label("Topic").fill(ORDERS)
-    search.get_by_role("textbox", name="Key", exact=True).fill("order-4745")
-    search.get_by_role("button", name="Find").click()
-    (found,) = numbers(page, "Messages")
-    assert found[4] == "order-4745"
+    menu(page).get_by_role("link", name="Messages").click()
+    page.get_by_label("Topic").fill(ORDERS)
+    page.get_by_label("Id, key, place or time").fill("order-4745")
+    page.get_by_role("button", name="Find").click()
+    expect(page.get_by_role("heading", name="Key order-4745")).to_be_visible()
+    row = page.get_by_role("row").filter(has_text="order-4745")
+    link = row.locator("th").get_by_role("link")
+    name = link.text_content() or ""
 
-    page.get_by_role("link", name=found[2]).click()
+    link.click()
 
-    expect(page.get_by_role("heading", name="Message")).to_contain_text(found[2])
+    expect(page.get_by_role("heading", level=1)).to_contain_text(name)
     events = {row[1]: row for row in numbers(page, "What happened, in the order of time")}
     groups = {row[0]: row for row in numbers(page, "How far each group is with it")}
     assert "stored" in events
     assert groups[SHIPPING][1] == "consumed"
     assert groups[BILLING][1] == "waits"
-    expect(page.locator("pre").first).to_contain_text('"order": 4745')
+    expect(page.locator(".tree")).to_contain_text("order: 4745")
 
 
 def test_it_is_said_why_a_group_is_behind_and_it_is_moved_as_the_preview_shows(visit: Visit, shop: Shop) -> None:
     page = visit()
-    page.get_by_role("link", name="Groups", exact=True).click()
+    menu(page).get_by_role("link", name="Groups").click()
     expect(page.get_by_role("row").filter(has_text=REPORTS)).to_contain_text("No member is online, and 12 messages wait.")
-    page.get_by_role("link", name=REPORTS).click()
+    page.locator("tbody").get_by_role("link", name=REPORTS).click()
     expect(page.get_by_text("Start a consumer of this group.")).to_be_visible()
     page.get_by_role("link", name="Move its progress …").click()
     page.get_by_label("Topic").fill(ORDERS)
-    page.get_by_role("combobox", name="To", exact=True).select_option("the end, skipping what waits")
+    page.get_by_role("combobox", name="To", exact=True).select_option("the end, skipping the backlog")
     page.get_by_role("button", name="Preview").click()
     preview = numbers(page, "Queues")
     expect(page.get_by_text("Messages consumed again: 0. Skipped: 12.")).to_be_visible()
 
+    page.get_by_label("Reason").fill("nobody needs old reports")
     page.get_by_role("button", name="Move progress").click()
 
-    expect(page.get_by_role("status")).to_have_text(
+    expect(page.locator(".notice[role=status]")).to_have_text(
         f"Moved {REPORTS} in {ORDERS}. Messages consumed again: 0; skipped: 12. Members online: 0."
     )
     with Admin(nameserver=shop.nameserver) as admin:
@@ -108,29 +124,30 @@ def test_it_is_said_why_a_group_is_behind_and_it_is_moved_as_the_preview_shows(v
 def test_the_transaction_of_an_order_service_that_died_is_decided_and_its_message_delivered(visit: Visit, shop: Shop) -> None:
     name = shop.order_service_dies("order-4799", INVOICES)
     page = visit()
-    page.get_by_role("link", name="Transactions", exact=True).click()
+    menu(page).get_by_role("link", name="Transactions").click()
     row = page.get_by_role("row", name=name)
     expect(row).to_contain_text("there is nobody to ask")
     row.get_by_role("link", name=name).click()
     expect(page.get_by_role("definition").filter(has_text="PREPARED")).to_be_visible()
-    form = page.locator("form").filter(has=page.get_by_role("button", name="Commit"))
-    form.get_by_role("checkbox").check()
+    page.get_by_role("link", name="Commit").click()
+    page.get_by_label("Reason").fill("the order was paid")
+    page.get_by_role("button", name="Commit").click()
 
-    form.get_by_role("button", name="Commit").click()
-
-    expect(page.get_by_role("status")).to_have_text(f"The transaction is committed: consumers of {INVOICES} get its message.")
+    expect(page.locator(".notice[role=status]")).to_have_text(
+        f"The transaction is committed: consumers of {INVOICES} get its message."
+    )
     with Admin(nameserver=shop.nameserver) as admin:
         (message,) = until(lambda: admin.messages_by_key(INVOICES, "order-4799"))
         assert message.body == b'{"order": "new"}'
-    page.get_by_role("link", name="Transactions", exact=True).click()
+    menu(page).get_by_role("link", name="Transactions").click()
     expect(page.get_by_role("heading", name="Transactions", exact=True)).to_be_visible()
     expect(page.get_by_role("row", name=name)).to_have_count(0)
 
 
 def test_a_dead_letter_is_replayed_and_arrives(visit: Visit, shop: Shop) -> None:
     page = visit()
-    page.get_by_role("link", name="Dead letters", exact=True).click()
-    page.get_by_role("link", name=PAYING).click()
+    menu(page).get_by_role("link", name="Dead letters").click()
+    page.locator("tbody").get_by_role("link", name=PAYING).click()
     row = page.get_by_role("row", name="order-4701")
     expect(row).to_contain_text(REASON)
     row.get_by_role("checkbox").check()
@@ -139,8 +156,60 @@ def test_a_dead_letter_is_replayed_and_arrives(visit: Visit, shop: Shop) -> None
 
     page.get_by_role("button", name="Replay the chosen").click()
 
-    expect(page.get_by_role("status")).to_have_text("1 replayed.")
+    expect(page.locator(".notice[role=status]")).to_have_text("1 replayed.")
     until(lambda: shop.paid)
     assert [b'"order": 4701' in body for body in shop.paid] == [True]
     page.get_by_role("row", name="order-4701").get_by_role("link").click()
     assert [row[0] for row in numbers(page, "Replays")] == ["payments"]
+
+
+def test_a_stuck_queue_stands_first_on_the_overview_and_its_message_is_moved_to_the_dead_letters(visit: Visit, shop: Shop) -> None:
+    page = visit()
+    finding = page.get_by_role("listitem").filter(has_text=f"is stuck at offset {STUCK_AT}: KeyError")
+    expect(finding).to_contain_text("Blocked")
+    finding.get_by_role("link", name="See the message").click()
+    expect(page.locator("tbody tr").first).to_contain_text(f'"entry": {STUCK_AT}')
+    page.goto(f"/group?name={LEDGER}")
+    page.get_by_role("link", name="Move it to the dead letters").click()
+    expect(page.get_by_text(f"{ENTRIES} broker-a/0 at offset {STUCK_AT}")).to_be_visible()
+    page.get_by_label("Reason").fill("entry without an account")
+
+    page.get_by_role("button", name="Move it to the dead letters").click()
+
+    expect(page.locator(".notice[role=status]")).to_contain_text("is moved to the dead letters")
+    with Admin(nameserver=shop.nameserver) as admin:
+        until(lambda: admin.lag(LEDGER, ENTRIES) == 0)
+        assert [letter.message.keys for letter in admin.dead_letters(LEDGER)] == [(f"entry-{STUCK_AT}",)]
+    page.goto("/audit")
+    expect(page.get_by_role("row").filter(has_text="group skip")).to_contain_text("entry without an account")
+
+
+def test_a_message_is_sent_and_followed(visit: Visit, shop: Shop) -> None:
+    page, other = visit(f"/messages?topic={PAYMENTS}&follow=1"), visit(f"/messages/send?topic={PAYMENTS}")
+    other.get_by_label("Keys").fill("order-4999")
+    other.get_by_label("Body").fill('{"order": 4999}')
+    other.get_by_role("button", name="Send", exact=True).click()
+    expect(other.locator(".notice[role=status]")).to_contain_text("The message is stored in payments")
+    expect(page.get_by_role("row").filter(has_text="order-4999")).to_be_visible()
+
+
+def test_ids_are_copied_charts_say_their_values_and_what_opens_closes_by_escape(visit: Visit, shop: Shop) -> None:
+    page = visit(f"/messages?topic={ORDERS}")
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    cell = page.locator("tbody th").first
+    cell.hover()
+    cell.get_by_role("button", name="Copy").click()
+    assert page.evaluate("navigator.clipboard.readText()") == cell.locator("[data-copy]").get_attribute("data-copy")
+
+    page.goto("/")
+    chart = page.get_by_role("figure").filter(has_text="Messages per second").locator("svg").first
+    expect(chart).to_be_visible()
+    chart.hover()
+    expect(page.locator(".chart output")).to_have_text(re.compile(r"\d\d:\d\d:\d\d UTC: in .+, out .+"))
+
+    page.goto("/topics")
+    page.get_by_text("Create topic").click()
+    expect(page.get_by_label("Queues on each broker")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_label("Queues on each broker")).to_be_hidden()
+    expect(page.locator(".drop summary")).to_be_focused()

@@ -46,7 +46,7 @@ async def test_what_waits_is_listed_the_next_first_with_how_long_and_how_much(si
     assert f"Next hour <strong>{counts['3600']}</strong>" in page
     assert "in 29 min" in page
     assert page.count(">Cancel …</a>") == 2
-    assert "on a level: stays" in page
+    assert "on a level: fixed" in page
 
 
 async def test_pages_together_are_all_that_waits(site: Site, topic: str):

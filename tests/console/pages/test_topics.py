@@ -133,7 +133,7 @@ async def test_a_topic_shows_its_queues_with_growth_and_who_reads_it(site):
     assert "/group?name=C_reads" in html
     assert f"/messages?topic={topic}&amp;broker=broker-a&amp;queue=1" in html
     question = await site.text("/topic/delete", name=topic)
-    assert f"5 messages of topic {topic} are deleted, also those that groups have not consumed yet." in question
+    assert f"Topic {topic} is deleted with 5 messages, also those that groups have not consumed yet." in question
     assert "Groups that read it: C_reads (0 behind)." in question
 
 

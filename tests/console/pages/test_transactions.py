@@ -119,7 +119,7 @@ async def test_the_live_parts_say_what_changed_and_hold_no_form(site: Site, topi
     after = await site.text("/transaction/live", id=name, was="PREPARED")
     assert ("Pending for" in before, "It is" in before) == (True, False)
     assert ("Pending for" in after, "It is ROLLED_BACK now." in after, "csrf" in after) == (False, True, False)
-    assert "No pending transaction is like that." in await site.text("/transactions", group="P_live")
+    assert "No pending transaction matches." in await site.text("/transactions", group="P_live")
 
 
 async def test_links_of_the_live_list_lead_to_its_page(site: Site, topic: str, monkeypatch: pytest.MonkeyPatch):

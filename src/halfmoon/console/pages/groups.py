@@ -16,9 +16,9 @@ from halfmoon.errors import HalfmoonError, UsageError
 from halfmoon.model import MessageQueue
 from halfmoon.results import Backlog, GroupHealth, sums_of
 from halfmoon.shown.names import is_users_group
-from halfmoon.shown.texts import time_text
+from halfmoon.shown.texts import count_text, time_text
 
-TARGETS = {"latest": "the end, skipping what waits", "earliest": "the oldest message", "time": "a time", "offset": "an offset"}
+TARGETS = {"latest": "the end, skipping the backlog", "earliest": "the oldest message", "time": "a time", "offset": "an offset"}
 SKIPS = {
     "nowhere": "No copy is kept for the group: the message stays in its topic until the topic's retention removes it.",
     "dead-letters": "A copy goes to the dead letters of the group, from which it can be replayed.",
@@ -176,8 +176,9 @@ async def create(asked: Asked) -> Done:
 async def ask_delete(asked: Asked) -> Facts:
     """Return what is lost with a group."""
     health = await asked.admin.group_health(asked.text("group"))
+    dead = count_text(health.dead_letters or 0)
     effects = [f"The progress of group {health.group}, its retries and its dead letters are deleted.",
-               f"It is {health.lag:,} messages behind, and has {health.dead_letters or 0:,} dead letters."]  # fmt: skip
+               f"It is {count_text(health.lag)} behind, and {dead} went to its dead letters."]  # fmt: skip
     if health.members:
         effects.append("Connected consumers will create it again.")
     question = Question(effects, "Delete group", {"group": health.group}, at("/group", name=health.group), typed=health.group)

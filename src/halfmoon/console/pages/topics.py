@@ -14,6 +14,7 @@ from halfmoon.console.render import at
 from halfmoon.errors import ConsumerNotOnline, HalfmoonError, TopicNotFound, UsageError
 from halfmoon.model import MessageQueue
 from halfmoon.shown.names import is_users_topic
+from halfmoon.shown.texts import count_text
 
 PERMISSIONS = {"6": "read and write", "4": "read only", "2": "write only", "0": "neither read nor write"}
 QUEUES_MAX = 65_535
@@ -193,7 +194,7 @@ async def ask_delete(asked: Asked) -> Facts:
     lags = [(each["group"], each["lag"]) for each in facts["groups"]]
     behind = [f"{group} ({'lag not reported' if lag is None else f'{lag:,} behind'})" for group, lag in lags]
     more = facts["group_count"] - len(behind)
-    effects = [f"{facts['messages']:,} messages of topic {name} are deleted, also those that groups have not consumed yet."]
+    effects = [f"Topic {name} is deleted with {count_text(facts['messages'])}, also those that groups have not consumed yet."]
     effects += [f"Groups that read it: {', '.join(behind)}{f' and {more:,} more' if more > 0 else ''}."] if behind else []
     question = Question(effects, "Delete topic", {"name": name}, at("/topic", name=name), typed=name)
     return {"heading": name, "question": question}

@@ -17,8 +17,8 @@ EXPIRED_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 GROUPS_MAX, SPANS_MIN = 20, 6
 """Groups of a broker that are shown, those with the most pending; and spans of time to decision: more if they have any."""
 DECISIONS = {
-    "commit": "Commit if you checked that the transaction committed: consumers of {topic} get its message.",
-    "rollback": "Roll back if you checked that the transaction failed: its message to {topic} is never delivered.",
+    "commit": "I checked: the transaction committed. Deliver its message to the consumers of {topic}.",
+    "rollback": "I checked: the transaction failed. Never deliver its message to {topic}.",
 }
 BUTTONS = {"commit": "Commit", "rollback": "Roll back"}
 ATTEMPTS_MAX = 100

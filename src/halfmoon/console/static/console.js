@@ -99,7 +99,7 @@ for (const all of document.querySelectorAll("[data-all]")) {
 function dress(root) {
   for (const id of root.querySelectorAll("[data-copy]")) {
     const button = Object.assign(document.createElement("button"), { type: "button", className: "copy" });
-    button.title = button.ariaLabel = `Copy ${id.dataset.copy}`;
+    button.title = button.ariaLabel = "Copy the id";
     if (id.closest("table")) button.tabIndex = -1;
     button.addEventListener("click", async () => {
       try {
