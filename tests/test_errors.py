@@ -25,7 +25,7 @@ def test_any_other_code_is_kept_in_the_general_class() -> None:
 def test_another_try_may_help_where_the_broker_was_not_able_and_not_where_it_said_no() -> None:
     again = {ResponseCode(code).name for code, cls in BrokerError.by_code.items() if cls.retry}
     assert again == {
-        "SYSTEM_ERROR", "SYSTEM_BUSY", "SERVICE_NOT_AVAILABLE", "NO_PERMISSION", "TOPIC_NOT_EXIST", "NOT_IN_CURRENT_UNIT",
+        "SYSTEM_ERROR", "SYSTEM_BUSY", "SERVICE_NOT_AVAILABLE", "TOPIC_NOT_EXIST", "NOT_IN_CURRENT_UNIT",
         "FLOW_CONTROL", "GO_AWAY",
     }  # fmt: skip
     assert NetworkError.retry
@@ -46,7 +46,7 @@ def test_name_servers_that_do_not_answer_are_named_with_their_reasons() -> None:
 def test_a_missing_route_says_why_and_what_is_spelt_alike() -> None:
     assert str(errors.NoRoute("orders")) == "No route info of this topic: orders"
     assert str(errors.NoRoute("ordres", near=("orders",))) == "No route info of this topic: ordres; did you mean 'orders'?"
-    assert str(errors.NoRoute("orders", "it rains")) == "no route of topic orders can be learnt: it rains"
+    assert str(errors.NoRoute("orders", "it rains")) == "topic orders cannot be looked up: it rains"
     closed = errors.NotWritable("orders", ["broker-a"])
     assert (closed.topic, closed.retry) == ("orders", False)
     assert "permission on broker-a" in str(closed)
@@ -57,3 +57,21 @@ def test_a_refusal_of_access_control_is_told_from_other_failures_with_code_1_and
 
     assert (type(error), error.code, error.retry) == (AccessRefused, 1, False)
     assert broker_error(1, "another reason").retry
+
+
+def test_what_a_user_needs_stands_first_in_an_error():
+    unsigned = broker_error(
+        1, "org.apache.rocketmq.acl.common.AclException: No accessKey is configured, org.apache…(X.java:1)", "a:1"
+    )
+    advice = "a:1 requires an account: --credentials FILE, or HALFMOON_ACCESS_KEY and HALFMOON_SECRET_KEY"
+    assert str(unsigned).startswith(f"{advice} (CODE: 1  DESC: org.apache")
+    wrong = broker_error(1, f"{errors.ACCESS_REFUSED}Check signature failed for accessKey=shop", "a:1")
+    assert str(wrong).startswith("a:1 refused access: Check signature failed for accessKey=shop (CODE: 1")
+
+    gone = errors.ConnectFailed("connect to a:1 failed: Connection refused", "a:1")
+    gone.refused = True
+    failed = errors.SendFailed("TP_OWN", ["broker-a"], 3, 10001, gone)
+    assert str(failed) == "Could not send to TP_OWN: broker-a refused the connection (1 attempt in 3 ms, at broker-a)"
+    full = errors.SendFailed("TP_OWN", ["broker-a", "broker-b"], 3, 16, broker_error(16, "forbidden", "b:1"))
+    assert str(full) == "Could not send to TP_OWN: broker-b: forbidden (code 16) (2 attempts in 3 ms, at broker-a, broker-b)"
+    assert (failed.retry, full.retry) == (True, False)

@@ -59,7 +59,7 @@ class ResponseCode(IntEnum):
 class HalfmoonError(Exception):
     """Root of all errors that Halfmoon raises on purpose."""
 
-    retry: ClassVar[bool] = False
+    retry: bool = False
 
 
 # ---------------------------------------------------------------- the caller
@@ -116,7 +116,9 @@ class NetworkError(HalfmoonError):
 
 
 class ConnectFailed(NetworkError):
-    """No connection could be made."""
+    """No connection could be made. ``refused``: nobody listens there."""
+
+    refused = False
 
 
 class ConnectionLost(NetworkError):
@@ -125,6 +127,15 @@ class ConnectionLost(NetworkError):
 
 class RequestTimeout(NetworkError):
     """No answer within the time given; the request may have been carried out."""
+
+
+class NotNameServer(NetworkError):
+    """A broker was given as a name server."""
+
+    retry = False
+
+    def __init__(self, address: str) -> None:
+        super().__init__(f"{address} is a broker, not a name server", address)
 
 
 class NoNameServerAnswers(NetworkError):
@@ -152,15 +163,15 @@ class NoNameServer(UsageError):
 class NoRoute(HalfmoonError):
     """No route is known for the topic. ``code`` is 10005, as the original reports it.
 
-    ``reason`` is None where the name servers said so, and else says why they could not be asked. ``near`` are names of topics that
-    are there and are spelt alike, where somebody looked for them.
+    ``reason`` is None where the name servers said so, and else says why they could not be asked, or why their answer is of no use.
+    ``near`` are names of topics that are there and are spelt alike, where somebody looked for them.
     """
 
     retry = True
     code = 10005
 
     def __init__(self, topic: str, reason: object = None, near: tuple[str, ...] = ()) -> None:
-        text = f"No route info of this topic: {topic}" if reason is None else f"no route of topic {topic} can be learnt: {reason}"
+        text = f"No route info of this topic: {topic}" if reason is None else f"topic {topic} cannot be looked up: {reason}"
         super().__init__(text + (f"; did you mean {' or '.join(map(repr, near))}?" if near else ""))
         self.topic, self.reason, self.near = topic, reason, near
 
@@ -177,16 +188,30 @@ class NotWritable(NoRoute):
 
 
 class SendFailed(HalfmoonError):
-    """Every attempt of a send failed. Attributes name the topic, the brokers tried, the cost in ms and the last cause's code."""
+    """Every attempt of a send failed. Attributes name the topic, the brokers tried, the cost in ms and the last cause's code.
+
+    ``retry`` is that of the last cause.
+    """
 
     retry = True
 
     def __init__(self, topic: str, brokers: list[str], cost_ms: int, code: int, cause: BaseException | None = None) -> None:
-        super().__init__(
-            f"Send [{len(brokers)}] times, still failed, cost [{cost_ms}]ms, Topic: {topic}, BrokersSent: [{', '.join(brokers)}]"
-            + (f"; last cause: {cause}" if cause is not None else "")
-        )
+        tried = f"{len(brokers)} attempt{'' if len(brokers) == 1 else 's'} in {cost_ms} ms, at {', '.join(brokers)}"
+        reason = failure_text(brokers[-1] if brokers else "", cause)
+        super().__init__(f"Could not send to {topic}: {reason} ({tried})")
         self.topic, self.brokers, self.cost_ms, self.code, self.cause = topic, brokers, cost_ms, code, cause
+        self.retry = cause.retry if isinstance(cause, HalfmoonError) else True
+
+
+def failure_text(broker: str, cause: BaseException | None) -> str:
+    """Return why a broker did not store a message, as words."""
+    if cause is None:
+        return "no broker was tried" if not broker else f"{broker} did not store it"
+    if isinstance(cause, ConnectFailed) and cause.refused:
+        return f"{broker} refused the connection"
+    if isinstance(cause, AccessRefused):
+        return str(cause)
+    return f"{broker}: {cause.remark} (code {cause.code})" if isinstance(cause, BrokerError) else f"{broker}: {cause}"
 
 
 class HalfRolledBack(HalfmoonError):
@@ -257,6 +282,19 @@ ACCESS_REFUSED = "org.apache.rocketmq.acl.common.AclException: "
 class AccessRefused(BrokerError):
     """Access control: no account, a wrong secret, or no permission. The code is 1, as of other failures; only the remark tells."""
 
+    def __init__(self, remark: str | None = None, address: str = "", code: int | None = None) -> None:
+        super().__init__(remark, address, code)
+        if address:
+            self.args = (f"{self.advice} ({self})",)
+
+    @property
+    def advice(self) -> str:
+        """Return the refusal and the next step."""
+        where, reason = self.address or "the broker", self.remark.removeprefix(ACCESS_REFUSED).partition(", org.apache")[0]
+        if reason.startswith("No accessKey is configured"):
+            return f"{where} requires an account: --credentials FILE, or HALFMOON_ACCESS_KEY and HALFMOON_SECRET_KEY"
+        return f"{where} refused access: {reason}"
+
 
 class SystemError_(BrokerError, code=1, retry=True):
     """The broker failed in a way it has no code for."""
@@ -278,8 +316,8 @@ class ServiceNotAvailable(BrokerError, code=14, retry=True):
     """The store takes no writes now: shut down, disk full, a slave, or a failed sync."""
 
 
-class NoPermission(BrokerError, code=16, retry=True):
-    """Topic, group or broker does not allow this."""
+class NoPermission(BrokerError, code=16):
+    """Topic, group or broker does not allow this. Another broker may."""
 
 
 class TopicNotFound(BrokerError, code=17, retry=True):

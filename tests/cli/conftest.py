@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from halfmoon.cli.main import main
-from halfmoon.client.settings import NAMESERVER_VARIABLES
+from halfmoon.client.constructors.name_servers import NAMESERVER_VARIABLES
 from halfmoon.testing.local import LocalCluster
 
 

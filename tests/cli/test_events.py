@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from halfmoon import Producer
+from halfmoon import Admin, Producer
 from halfmoon.model import Message
 from tests.waiting import until
 
@@ -111,9 +111,12 @@ class Running:
 def start(here: Path, cluster) -> Iterator[Callable[..., Running]]:
     made: list[Running] = []
 
-    def begin(*arguments: str, nameserver: str | None = None) -> Running:
+    def begin(*arguments: str, nameserver: str | None = None, wait: str = "") -> Running:
         made.append(Running(here, cluster.nameserver if nameserver is None else nameserver, *arguments))
-        until(lambda: made[-1].ready or made[-1].process.poll() is not None)
+        if wait:
+            until(lambda: wait in made[-1].errors)
+        else:
+            until(lambda: made[-1].ready or made[-1].process.poll() is not None)
         return made[-1]
 
     yield begin
@@ -150,12 +153,36 @@ def test_people_read_a_line_when_it_is_ready(start, module):
     assert running.stop() == 0
 
 
-def test_a_name_server_that_does_not_answer_is_told_and_tried_again(start, module):
-    running = start(module, "--nameserver", "127.0.0.1:1")
+def test_a_name_server_that_does_not_answer_is_told_and_tried_again(start, module, topic):
+    running = start(module, "--nameserver", "127.0.0.1:1", wait="trying again")
 
-    assert "127.0.0.1:1" in running.errors
-    assert "trying again" in running.errors
+    assert "halfmoon events: no name server answers: connect to 127.0.0.1:1 failed: Connection refused" in running.errors
+    assert f"S_mail cannot consume {topic}: no name server answers: connect to 127.0.0.1:1 failed" in running.errors
     assert running.process.poll() is None
+    assert not running.ready
+    assert running.stop() == 0
+
+
+def test_a_broker_that_is_given_as_a_name_server_is_named_at_once(start, module, cluster):
+    running = start(module, "--nameserver", cluster.broker, wait="cannot consume")
+
+    first, *_ = running.errors.splitlines()
+    assert f"no name server answers: {cluster.broker} is a broker, not a name server" in first
+    assert not running.ready
+    assert running.stop() == 0
+
+
+def test_brokers_know_the_groups_when_ready_is_said_and_a_topic_that_is_missing_is_named(start, here, name, cluster, topic):
+    missing = f"missing_{name}"
+    text = "from halfmoon.events import on\n"
+    for function, where in (("mail", topic), ("late", missing)):
+        text += f"@on('S_{function}', '{where}', 'EC_PAID')\ndef {function}(event): ...\n"
+    (here / f"{name}.py").write_text(text)
+    running = start(name)
+
+    with Admin(nameserver=cluster.nameserver) as admin:
+        assert len(admin.consumer_connections("S_mail").connection_set) == 1
+    assert running.ready == f"halfmoon ready: 2 consumers in groups S_late, S_mail; topics that do not exist yet: {missing}"
     assert running.stop() == 0
 
 

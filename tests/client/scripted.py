@@ -297,6 +297,7 @@ def stored(code: int = 0, *, ms: int = 1) -> Answer:
 
 
 REFUSED = ConnectFailed("connect failed", "broker")
+REFUSED.refused = True
 
 
 def producer(script: Scripted, brokers: dict[str, int] | int = 4, kind: type[Sender] = Sender, **values: Any) -> Sender:

@@ -37,6 +37,7 @@ PAGES = [
     "docs/delay.md",
     "docs/events.md",
     "docs/declarations.md",
+    "docs/from-rocketmq-client-python.md",
     "docs/spark.md",
     "docs/repair-and-backup.md",
     "docs/tutorials/spark-from-kafka.md",

@@ -17,7 +17,7 @@ from halfmoon.events.dbapi import DbapiProvider, ProxyConnection
 from halfmoon.events.publishing.transport import Answer, SendCallback
 from halfmoon.events.transaction import LocalTransaction
 from halfmoon.model import Message, MessageQueue, SendResult, SendStatus, StoredMessage
-from halfmoon.testing.transport import InMemory, T
+from halfmoon.testing.events.transport import InMemory, T
 
 
 class Call(NamedTuple):

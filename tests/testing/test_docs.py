@@ -23,7 +23,7 @@ def test_the_examples_run(tmp_path: Path) -> None:
         (tmp_path / f"test_example_{number}.py").write_text(example)
     done = run_pytest(tmp_path, "-q")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert f"{len(EXAMPLES)} passed" in done.stdout
+    assert f"{len(re.findall(r'^def test_', ''.join(EXAMPLES), re.MULTILINE))} passed" in done.stdout
 
 
 @pytest.mark.parametrize("verb", ["nameserver", "broker", "data", "stop", "kill", "restart", "running"])

@@ -78,7 +78,8 @@ def run_consumers(
 ) -> None:
     """Run consumers until SIGTERM or Ctrl-C; handlers that are running finish first. A second signal stops at once.
 
-    Prints one line once every group is registered. Publishers that these modules make or import are started too, and answer checks.
+    Prints one line once every group is registered at the brokers of its topics. Publishers that these modules make or import are
+    started too, and answer checks.
 
     Example: halfmoon events run shop.consumers --nameserver 127.0.0.1:9876
     """
@@ -211,12 +212,14 @@ def _of_groups(handlers: list[Handler], groups: list[str] | None, modules: list[
 
 
 def _say_ready(consumers: Consumers, *, as_json: bool) -> None:
-    count = len(consumers.handlers)
+    count, missing = len(consumers.handlers), consumers.missing_topics
     if as_json:
-        show_json({"ready": True, "pid": os.getpid(), "groups": consumers.groups, "consumers": count})
+        facts = {"ready": True, "pid": os.getpid(), "groups": consumers.groups, "consumers": count, "missing_topics": missing}
+        show_json(facts)
     else:
         consumers_text, groups_text = "consumer" + "s" * (count != 1), "group" + "s" * (len(consumers.groups) != 1)
-        say(f"halfmoon ready: {count} {consumers_text} in {groups_text} {', '.join(consumers.groups)}")
+        waits = f"; topics that do not exist yet: {', '.join(missing)}" if missing else ""
+        say(f"halfmoon ready: {count} {consumers_text} in {groups_text} {', '.join(consumers.groups)}{waits}")
 
 
 def _publisher_facts(publisher: Publisher) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.places import data_home
-from halfmoon.client.settings import NAMESERVER_VARIABLES, default_name_servers
+from halfmoon.client.constructors.name_servers import NAMESERVER_VARIABLES, default_name_servers
 from halfmoon.documentation import see
 from halfmoon.errors import HalfmoonError, SettingError, UsageError
 from halfmoon.logs import to_stderr

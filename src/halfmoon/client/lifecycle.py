@@ -13,8 +13,9 @@ from inspect import isgenerator
 from typing import Any, Generic, Self, TypeVar
 
 from halfmoon.client.constructors.by_keyword import ByKeyword
+from halfmoon.client.constructors.name_servers import default_name_servers
 from halfmoon.client.core.instance import Instance, client_id
-from halfmoon.client.settings import ENVIRONMENT, ClientSettings, default_name_servers, settings_of, with_environment
+from halfmoon.client.settings import ENVIRONMENT, ClientSettings, settings_of, with_environment
 from halfmoon.effects import Op
 from halfmoon.errors import NoNameServer, NotRunning, UsageError
 from halfmoon.model import split_addresses

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from halfmoon.documentation import see
 from halfmoon.errors import SettingError
@@ -282,34 +282,6 @@ class AdminSettings(ClientSettings):
         form=forms.ADDRESSES,
         why="Servers to which requests are signed; empty: all. Others, which a name server may name, are asked without an account.",
     )
-
-
-NAMESERVER_VARIABLES = ("HALFMOON_NAMESERVER", "NAMESRV_ADDR")
-"""Variables with the default name servers, the first one that is set; the second is RocketMQ's."""
-
-
-class DefaultNameServers(NamedTuple):
-    """Name servers that the environment names, and the variable that does; empty for none.
-
-    ``conflict`` says which variable is used where they name different ones; empty otherwise.
-    """
-
-    addresses: str
-    variable: str
-    conflict: str
-
-
-def default_name_servers(environment: Mapping[str, str]) -> DefaultNameServers:
-    """Return the name servers of the environment."""
-    given = {variable: environment[variable] for variable in NAMESERVER_VARIABLES if environment.get(variable, "").strip()}
-    if not given:
-        return DefaultNameServers("", "", "")
-    variable, addresses = next(iter(given.items()))
-    conflict = ""
-    if len({frozenset(map(str.strip, text.replace(",", ";").split(";"))) - {""} for text in given.values()}) > 1:
-        named = " and ".join(f"{name}={text}" for name, text in given.items())
-        conflict = f"{named} name different name servers: {variable} is used; unset the other one"
-    return DefaultNameServers(addresses, variable, conflict)
 
 
 _TLS = ("tls_ca", "tls_cert", "tls_key", "tls_key_password", "tls_verify", "tls_server_name")

@@ -1,6 +1,6 @@
-"""`MemoryBus`, under the name by which tests of applications import it; it is in `halfmoon.testing.bus`."""
+"""`MemoryBus`, under the name by which tests of applications import it; it is in `halfmoon.testing.events.bus`."""
 
-from halfmoon.testing.bus import MemoryBus, Record, State, Waiting
-from halfmoon.testing.transport import MemoryTransport
+from halfmoon.testing.events.bus import MemoryBus, Record, State, Waiting
+from halfmoon.testing.events.transport import MemoryTransport
 
 __all__ = ["MemoryBus", "MemoryTransport", "Record", "State", "Waiting"]

@@ -93,7 +93,9 @@ class Network:
             return
         accept = self._listeners.get(address)
         if accept is None:
-            self._timeline.after_us(self._delay(), lambda: done(ConnectFailed(f"connection to {address} refused", address)))
+            error = ConnectFailed(f"connection to {address} refused", address)
+            error.refused = True
+            self._timeline.after_us(self._delay(), lambda: done(error))
             return
         self._port += 1
         near = End(self, host, f"{host}:{self._port}", address)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from halfmoon.client.constructors.old_names import OLD_NAMES
 from halfmoon.wire.record import decode_record
 from tests.client.messages import record
 
+PAGE = Path(__file__).parents[3] / "docs" / "from-rocketmq-client-python.md"
 CLASSES = {name: getattr(halfmoon, name) for name in OLD_NAMES}
 
 
@@ -54,6 +57,14 @@ def test_a_new_name_is_that_of_an_attribute_or_of_a_setting_of_the_constructor(n
     if "of the constructor" in new:
         known |= {*cls(group="G_test").settings.__dataclass_fields__}
     assert told in known
+
+
+@pytest.mark.parametrize("name", OLD_NAMES)
+def test_the_page_about_the_old_client_has_every_name_and_what_it_is(name: str):
+    rows = [line.split(" | ") for line in PAGE.read_text().splitlines() if line.startswith("| `")]
+    wanted = {old: re.split(r"\W", new)[0] for old, new in OLD_NAMES[name].items()}
+    told = {old: [new for before, new, *_ in rows if re.search(rf"\b{old}\b", before)] for old in wanted}
+    assert {old for old, word in wanted.items() if not any(re.search(rf"\b{word}\b", new) for new in told[old])} == set()
 
 
 def test_values_tell_it_too():

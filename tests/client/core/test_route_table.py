@@ -45,7 +45,7 @@ def test_a_topic_that_may_not_be_written_to_is_not_said_to_be_missing():
 
     with pytest.raises(NotWritable, match="topic read_only may not be written to: its permission on broker-a"):
         script.run(found.publish_info("read_only"))
-    with pytest.raises(NoRoute, match="masterless can be learnt: no master is known of its brokers broker-b"):
+    with pytest.raises(NoRoute, match="masterless cannot be looked up: no master is known of its brokers broker-b"):
         script.run(found.publish_info("masterless"))
 
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from halfmoon.effects import Op
 from halfmoon.model import Message, SendResult
-from halfmoon.testing.transport import InMemory
+from halfmoon.testing.events.transport import InMemory
 from tests.events.machine.application import GROUP, Application
 from tests.events.machine.dbapi import Connections
 from tests.events.machine.sessions import Sessions

@@ -15,7 +15,7 @@ from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.options import LOCAL, Json
 from halfmoon.cli.shared.output import show_json, show_table
 from halfmoon.cli.shared.target import chosen
-from halfmoon.client.settings import NAMESERVER_VARIABLES, default_name_servers
+from halfmoon.client.constructors.name_servers import NAMESERVER_VARIABLES, default_name_servers
 from halfmoon.errors import SettingError
 
 app = App(

@@ -11,7 +11,7 @@ import click
 from halfmoon.cli.shared.app import Option
 from halfmoon.cli.shared.lines import plain
 from halfmoon.cli.shared.target import name_servers
-from halfmoon.client.settings import NAMESERVER_VARIABLES
+from halfmoon.client.constructors.name_servers import NAMESERVER_VARIABLES
 from halfmoon.errors import UsageError
 from halfmoon.shown.texts import read_span, read_time
 

@@ -14,7 +14,7 @@ from unicodedata import combining, east_asian_width
 
 from halfmoon.cli.shared.app import lines_wanted
 from halfmoon.cli.shared.lines import LINE_MAX, plain, say
-from halfmoon.errors import BrokerError, HalfmoonError, UsageError
+from halfmoon.errors import AccessRefused, BrokerError, HalfmoonError, UsageError
 
 
 def show_json(value: Any, *, rows: str | None = None, flush: bool = True) -> None:
@@ -172,6 +172,7 @@ def report(error: HalfmoonError, *, as_json: bool) -> int:
         sys.stderr.write(_json(facts) + "\n")
     else:
         text = f"{error.remark or 'refused'} (code {error.code})" if isinstance(error, BrokerError) else str(error)
+        text = error.advice if isinstance(error, AccessRefused) else text
         say(f"halfmoon: {text}", error=True)
     return 2 if isinstance(error, UsageError) else 1
 

@@ -15,7 +15,7 @@ import click
 
 from halfmoon.cli.shared.app import Option, given_on_the_command_line
 from halfmoon.cli.shared.lines import say
-from halfmoon.client.settings import NAMESERVER_VARIABLES, default_name_servers
+from halfmoon.client.constructors.name_servers import NAMESERVER_VARIABLES, default_name_servers
 
 if TYPE_CHECKING:
     from halfmoon.cli.contexts.file import ClusterContext

@@ -24,6 +24,7 @@ OLD_NAMES: dict[str, dict[str, str]] = {
         "set_compress_level": "compress_level=… of the constructor",
         "set_max_message_size": "body_bytes_max=… of the constructor",
     },
+    "TransactionProducer": {"send_message_in_transaction": "send_in_transaction(message, arg), or half(message)"},
     "PushConsumer": {
         **_CLIENT,
         "set_message_model": "model=… of the constructor",

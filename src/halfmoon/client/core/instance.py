@@ -128,6 +128,10 @@ class Instance:
         """Whether our last heartbeat to a broker arrived; if it failed, that was logged."""
         return address in self._greeted
 
+    def is_registered(self) -> bool:
+        """Whether each broker that is known has answered our last heartbeat."""
+        return all(address in self._greeted for _, _, address in self.routes.addresses(masters_only=self.member is None))
+
     def tried(self, address: str) -> bool:
         """Whether a heartbeat to a broker arrived or failed since we know it, or since its connection was lost."""
         return address in self._greeted or address in self._unheard

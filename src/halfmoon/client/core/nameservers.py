@@ -6,8 +6,17 @@ from random import Random
 
 from halfmoon.client.core.ask import call
 from halfmoon.effects import Op
-from halfmoon.errors import NetworkError, NoNameServer, NoNameServerAnswers, broker_error
+from halfmoon.errors import (
+    AccessRefused,
+    NetworkError,
+    NoNameServer,
+    NoNameServerAnswers,
+    NotNameServer,
+    RequestNotSupported,
+    broker_error,
+)
 from halfmoon.wire.command import Command
+from halfmoon.wire.headers.admin import GetBrokerRuntimeInfo
 from halfmoon.wire.table import Header
 
 
@@ -32,11 +41,24 @@ class NameServers:
         errors: dict[str, NetworkError] = {}
         for _ in range(len(self.addresses)):
             try:
-                return (yield from call(self.addresses[self._at], request, body, self.timeout_ms))
+                reply = yield from call(self.addresses[self._at], request, body, self.timeout_ms)
+                if reply.code != 0:
+                    yield from self._check(self.addresses[self._at], reply)
+                return reply
             except NetworkError as exc:
                 errors[self.addresses[self._at]] = exc
                 self._at = (self._at + 1) % len(self.addresses)
         raise NoNameServerAnswers(errors)
+
+    def _check(self, address: str, reply: Command) -> Op[None]:
+        """Raise NotNameServer where a broker refused a request as unknown, or without an account, as no name server does."""
+        if reply.code == RequestNotSupported.code:
+            answer = yield from call(address, GetBrokerRuntimeInfo(), b"", self.timeout_ms)
+            is_broker = answer.code == 0
+        else:
+            is_broker = isinstance(broker_error(reply.code, reply.remark), AccessRefused)
+        if is_broker:
+            raise NotNameServer(address)
 
     def ask(self, request: Header, body: bytes = b"") -> Op[Command]:
         """Ask as `call` does and return the reply of code 0. Raises BrokerError besides."""

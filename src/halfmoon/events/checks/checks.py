@@ -91,6 +91,10 @@ class Checks:
             raise UsageError(f"more than {CHECKS_MAX} checks in one publisher")
         self._functions[topic, code] = function
 
+    def share(self, others: Checks) -> None:
+        """Answer by the functions of others from now on, also by those that are declared later."""
+        self._functions = others._functions
+
     def function(self, topic: str, code: str) -> Check | None:
         """Return the function for a topic and code: the most exact one; a topic's wins over a code's."""
         if not self._functions:

@@ -108,6 +108,16 @@ class Consumers:
         """Return how many functions run now."""
         return sum(member.dispatch.busy for member in self._members)
 
+    @property
+    def missing_topics(self) -> list[str]:
+        """The topics that do not exist yet, sorted; consuming begins when they do."""
+        return sorted(set().union(*(member.missing_topics for member in self._members)))
+
+    @property
+    def registered(self) -> bool:
+        """Whether every group is registered: each broker of its topics answered its heartbeat."""
+        return self.running and all(member.registered for member in self._members)
+
     def assignment(self) -> dict[str, list[MessageQueue]]:
         """Return the queues that are ours now, by group; empty with a bus."""
         return {member.group: member.assignment() for member in self._members}

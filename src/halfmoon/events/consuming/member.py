@@ -79,6 +79,16 @@ class Member:
                 "functions still run after the close, their events come again: group=%s count=%d", self.group, self.dispatch.busy
             )
 
+    @property
+    def missing_topics(self) -> set[str]:
+        """Topics that do not exist yet."""
+        return set() if self._bus is not None else self._consumer.core.missing_topics
+
+    @property
+    def registered(self) -> bool:
+        """Whether every broker of its topics knows this member."""
+        return self._bus is not None or self._consumer.core.is_registered()
+
     def assignment(self) -> list[MessageQueue]:
         """Return the queues that are ours now."""
         return self._consumer.assignment()

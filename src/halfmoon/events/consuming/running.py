@@ -8,7 +8,7 @@ import signal
 import threading
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from types import ModuleType
 from typing import Any, Unpack
@@ -18,6 +18,9 @@ from halfmoon.events.consuming.consumers import Consumers, ConsumersOptions
 from halfmoon.events.consuming.loop import run_loop
 
 log = logging.getLogger("halfmoon.events")
+
+REGISTERED_EVERY_S = 0.05
+"""How often a start looks whether every group is registered."""
 
 Ready = Callable[[Consumers], Any]
 
@@ -38,8 +41,8 @@ def run(*what: object, nameserver: str = "", ready: Ready | None = None, **optio
         run("shop.consumers", nameserver="127.0.0.1:9876")
 
     ``what`` and ``options`` are those of `Consumers`; a text is the name of a module, which is imported. ``ready(consumers)`` is
-    called when every group is shown to its brokers. In another thread than the main one no signal is heard: use `Consumers` there.
-    Returns how many functions still run: their threads end with them, and the process then.
+    called when every group is registered at the brokers of its topics. In another thread than the main one no signal is heard: use
+    `Consumers` there. Returns how many functions still run: their threads end with them, and the process then.
 
     Raises ModuleRefused, and what `Consumers` raises.
     """
@@ -61,7 +64,7 @@ async def run_async(
     with _signals(stop, asyncio.current_task()):
         await consumers.start_async()
         try:
-            if ready is not None:
+            if ready is not None and await _registered(consumers, stop):
                 ready(consumers)
             await stop.wait()
         finally:
@@ -71,6 +74,14 @@ async def run_async(
             except asyncio.CancelledError:  # by a second signal: what is in hand is left to who gets it next
                 log.warning("consumers stopped at once: running=%d", consumers.busy)
     return consumers.busy
+
+
+async def _registered(consumers: Consumers, stop: asyncio.Event) -> bool:
+    """Wait until every group is registered at its brokers (True), or ``stop`` is set."""
+    while not consumers.registered and not stop.is_set():
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), REGISTERED_EVERY_S)
+    return not stop.is_set()
 
 
 @contextmanager

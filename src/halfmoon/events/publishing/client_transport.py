@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from halfmoon import TransactionProducer
-from halfmoon.client.settings import default_name_servers
+from halfmoon.client.constructors.name_servers import default_name_servers
 from halfmoon.effects import Op, gather, steady
 from halfmoon.errors import BrokerError, NotRunning, UsageError, broker_error
 from halfmoon.events.forks import hear_of_forks

@@ -45,7 +45,7 @@ class Facade:
         self._codecs = codecs
         self._topics = topics
         self._raise_on_failure = raise_on_failure
-        self._body_bytes_max = body_bytes_max
+        self.body_bytes_max = body_bytes_max
 
     def publish(
         self,
@@ -133,8 +133,8 @@ class Facade:
         message = message_of(event, self._codecs, group=self._modes.rules.group, now_ms=now_ms)
         if made is not None:
             made.set_attribute("messaging.message.body.size", len(message.body))
-        if len(message.body) > self._body_bytes_max:
-            raise PayloadRefused(f"{event}: {len(message.body)} bytes, over the {self._body_bytes_max} that were set")
+        if len(message.body) > self.body_bytes_max:
+            raise PayloadRefused(f"{event}: {len(message.body)} bytes, over the {self.body_bytes_max} that were set")
         step("publish", event, decision=delivery)
         return message
 

@@ -124,6 +124,7 @@ class Publisher:
         lazy: bool = False,
         **settings: Unpack[TransactionOptions],
     ) -> None:
+        self._arguments = {name: value for name, value in locals().items() if name not in ("self", "settings")}
         self.group, self.codecs, self.topics = check_name("group", group), codecs or Codecs(), declared_topics(topics)
         self.provider = provider_of(session, provider, bind, schema)
         has_database = self.provider is not LOCAL

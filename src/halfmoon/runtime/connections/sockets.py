@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+from errno import ECONNREFUSED
 from os import strerror
 from struct import Struct
 
@@ -91,7 +92,9 @@ def is_open(sock: BlockingSocket) -> bool:
 
 def connect_failed(address: str, cause: BaseException | str) -> ConnectFailed:
     """Return the error of a connection that could not be made."""
-    return ConnectFailed(f"connect to {address} failed: {cause if isinstance(cause, str) else _reason(cause)}", address)
+    error = ConnectFailed(f"connect to {address} failed: {cause if isinstance(cause, str) else _reason(cause)}", address)
+    error.refused = getattr(cause, "errno", None) == ECONNREFUSED
+    return error
 
 
 def connection_lost(address: str, reason: BaseException | str) -> ConnectionLost:

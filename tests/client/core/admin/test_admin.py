@@ -31,6 +31,7 @@ from halfmoon.wire.bodies import (
     from_json,
     to_json,
 )
+from halfmoon.wire.headers.admin import GetBrokerConfig
 from halfmoon.wire.headers.client import GetAllProducerInfo, GetConsumerConnectionList, GetProducerConnectionList
 from halfmoon.wire.headers.group import (
     DeleteSubscriptiongroup,
@@ -285,3 +286,12 @@ def test_groups_of_the_other_brokers_are_listed_where_one_fails():
     assert [text.partition(": ")[0] for text in failing] == ["broker-b:1"]
     with pytest.raises(PeerError):
         script.run(core.groups())
+
+
+def test_a_name_server_that_is_asked_as_a_broker_is_named():
+    script = Scripted()
+    core = admin(script)
+    script.on(GetBrokerConfig, Reply(3))
+
+    with pytest.raises(UsageError, match=r"^other:9876 is a name server, not a broker$"):
+        script.run(core.broker_config("other:9876"))

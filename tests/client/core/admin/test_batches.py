@@ -38,6 +38,7 @@ def test_the_pages_of_each_broker_are_one_list():
 def test_a_broker_without_batch_transactions_is_listed_as_such(answer):
     script = Scripted()
     core = admin(script)
+    script.on(GetBrokerRuntimeInfo, Reply(body=to_json(KVTable())))
     script.on(ListBatches, answer)
 
     assert [(broker.broker, broker.supported, broker.ids) for broker in script.run(batches(core))] == [

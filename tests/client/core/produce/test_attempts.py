@@ -37,9 +37,8 @@ def test_three_attempts_at_most_and_the_failure_names_them_all():
     assert len(script.asked(SendMessageV2)) == 3
     failure = caught.value
     assert (failure.topic, len(failure.brokers), failure.cost_ms, failure.code) == ("orders", 3, 5, 10001)
-    assert str(failure).startswith(
-        f"Send [3] times, still failed, cost [5]ms, Topic: orders, BrokersSent: [{', '.join(failure.brokers)}]"
-    )
+    tried = f"3 attempts in 5 ms, at {', '.join(failure.brokers)}"
+    assert str(failure) == f"Could not send to orders: {failure.brokers[-1]} refused the connection ({tried})"
 
 
 @pytest.mark.mission("000-33", "002-33")
@@ -117,6 +116,18 @@ def test_the_retried_codes_are_a_setting():
 
     with pytest.raises(SystemBusy):
         script.run(sender.send(ORDER))
+
+
+def test_a_topic_that_may_not_be_written_to_is_tried_once_at_each_broker_and_not_again():
+    for brokers, tries in ((1, 1), (TWO, 2)):
+        script = Scripted()
+        sender = producer(script, brokers)
+        script.on(SendMessageV2, Reply(16, remark="forbidden"))
+
+        with pytest.raises(SendFailed, match=r"Could not send to orders: broker-.: forbidden \(code 16\)") as caught:
+            script.run(sender.send(ORDER))
+
+        assert (len(script.asked(SendMessageV2)), caught.value.retry) == (tries, False)
 
 
 def test_a_refusal_at_every_broker_gives_its_code():
@@ -229,7 +240,7 @@ def test_no_attempt_begins_after_the_budget_is_spent():
     script.run(sender.queues("orders"))
     script.on(SendMessageV2, Reply(14, ms=1_000))
 
-    with pytest.raises(TooManyRequests, match="sendDefaultImpl call timeout") as caught:
+    with pytest.raises(TooManyRequests, match="Could not send to orders in time") as caught:
         script.run(sender.send(ORDER, timeout_ms=2_000))
 
     assert len(script.asked(SendMessageV2)) == 2

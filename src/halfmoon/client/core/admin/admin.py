@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from halfmoon.client.core.ask import ask
+from halfmoon.client.core.ask import ask, call
 from halfmoon.client.core.consume.pull import max_offset, min_offset, offset_at
 from halfmoon.client.core.instance import Instance
 from halfmoon.client.core.names import DLQ_PREFIX, check_group, check_topic, retry_topic, unwrap, wrap
@@ -440,7 +440,18 @@ class AdminCore:
         return MessageQueue(unwrap(queue.topic, self.settings.namespace), queue.broker_name, queue.queue_id)
 
     def _ask(self, address: str, request: Header, body: bytes = b"", timeout_ms: int | None = None) -> Op[Command]:
-        return (yield from ask(address, request, body, timeout_ms or self.settings.request_timeout_ms))
+        try:
+            return (yield from ask(address, request, body, timeout_ms or self.settings.request_timeout_ms))
+        except RequestNotSupported:
+            if not isinstance(request, GetBrokerClusterInfo) and address not in self.name_servers.addresses:
+                yield from self._check_is_broker(address)
+            raise
+
+    def _check_is_broker(self, address: str) -> Op[None]:
+        """Raise UsageError where a name server was asked what brokers are asked: it knows the brokers of its cluster."""
+        reply = yield from call(address, GetBrokerClusterInfo(), b"", self.settings.request_timeout_ms)
+        if reply.code == 0:
+            raise UsageError(f"{address} is a name server, not a broker")
 
     def _body(self, address: str, request: Header, cls: type[T], timeout_ms: int | None = None) -> Op[T]:
         reply = yield from self._ask(address, request, timeout_ms=timeout_ms)

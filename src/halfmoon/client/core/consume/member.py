@@ -107,6 +107,8 @@ class GroupMember:
         self.begun_steady = 0
         self.running = False
         self._recreated: dict[tuple[str, str], int] = {}  # by topic and broker: the birth of the old topic, once it was logged
+        self.missing_topics: set[str] = set()
+        """Subscribed topics that do not exist, as name servers say."""
         self._rebalance = Signal()
         instance.member = self
 
@@ -133,6 +135,7 @@ class GroupMember:
     def unsubscribe(self, topic: str) -> None:
         """Unsubscribe from a topic."""
         name = wrap(topic, self.settings.namespace)
+        self.missing_topics.discard(name)
         if self.subscriptions.pop(name, None) is not None:
             self.routes.unregister(name)
             self._subscriptions_changed()
@@ -161,6 +164,11 @@ class GroupMember:
         yield from self._check_filters()
         yield from self.instance.beat()
         self.running = True
+
+    def is_registered(self) -> bool:
+        """Whether each broker of our topics knows us as a member of the group. Topics that do not exist yet have none."""
+        topics = [topic for topic in self.topics() if not topic.startswith(RETRY_PREFIX) and topic not in self.missing_topics]
+        return all(self.routes.known(topic) is not None for topic in topics) and self.instance.is_registered()
 
     def filters(self) -> list[Subscription]:
         """Return the subscription of each topic."""
@@ -227,6 +235,7 @@ class GroupMember:
         for topic in self.topics():
             try:
                 queues = yield from self._share(topic)
+                self.missing_topics.discard(topic)
                 even = (yield from self._take(topic, queues)) and even
                 self.instance.troubles.recovered(self._trouble(topic))
             except NoRoute as exc:
@@ -244,7 +253,7 @@ class GroupMember:
         return even
 
     def _trouble(self, topic: str) -> str:
-        return f"nothing new is consumed of topic {topic} by group {self.group}"
+        return f"{self.group} cannot consume {topic}"
 
     def _no_route(self, topic: str, error: NoRoute) -> Op[None]:
         """Say that a topic is not there, with topics that are spelt alike, or that nobody could be asked."""
@@ -252,12 +261,14 @@ class GroupMember:
             log.info("no route yet: topic=%s reason=%s", topic, error)  # a broker makes it at our first heartbeat
             return
         what = self._trouble(topic)
+        if error.reason is None:
+            self.missing_topics.add(topic)
         if error.reason is None and not error.near and not self.instance.troubles.is_failing(what):
             try:
                 error = NoRoute(topic, near=(yield from self.routes.near(topic)))
             except HalfmoonError as exc:
                 log.info("no topics to compare with: topic=%s reason=%s", topic, exc)
-        self.instance.troubles.failed(what, error, (yield from steady()))
+        self.instance.troubles.failed(what, error.reason or error, (yield from steady()))
 
     def topics(self) -> list[str]:
         """Return the topics whose queues may be assigned to us."""

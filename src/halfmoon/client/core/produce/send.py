@@ -28,6 +28,7 @@ from halfmoon.errors import (
     SendFailed,
     TooManyRequests,
     UsageError,
+    failure_text,
 )
 from halfmoon.model import UNIQ_KEY, WAIT, Message, MessageQueue, SendResult, SendStatus
 from halfmoon.wire.codes import COMPRESSED, LZ4, ZLIB, ZSTD
@@ -299,12 +300,14 @@ class Sender:
         info = self.routes.ready(outgoing.topic) or (first.info if first else (yield from self.publish_info(outgoing.topic)))
         tried: list[str] = []
         result: SendResult | None = None  # of an attempt that was stored, without a promise of the broker being kept
-        cause = error
+        cause, refused = error, False
         if first is not None and error is not None:
             if not self._may_retry(outgoing, first.queue, error):
                 raise error
             tried.append(first.queue.broker_name)
             first = None
+            if _hopeless(error, tried, info):
+                raise (yield from self._failure(outgoing, tried, error, begin, refused=True)) from error
         while len(tried) <= self.settings.retries_max:
             at: int = yield _STEADY
             if at - begin >= budget_ms:
@@ -319,19 +322,24 @@ class Sender:
                     if result is None:
                         raise
                     break
-                cause = exc
+                cause, refused = exc, _hopeless(exc, tried, info)
+                if refused:
+                    break
             else:
                 if result.status is SendStatus.SEND_OK or not self.settings.retry_not_stored:
                     return result
             info = self.routes.ready(outgoing.topic) or info
         if result is not None:
             return result
-        raise (yield from self._failure(outgoing, tried, cause, begin)) from cause
+        raise (yield from self._failure(outgoing, tried, cause, begin, refused=refused)) from cause
 
-    def _failure(self, outgoing: Outgoing, tried: list[str], cause: Exception | None, begin: int) -> Op[Exception]:
-        """Return what to raise when no broker stored a message: the attempts are used up, or the time was before they were."""
-        if len(tried) <= self.settings.retries_max:
-            return TooManyRequests(f"sendDefaultImpl call timeout, BrokersSent: [{', '.join(tried)}]; last cause: {cause}")
+    def _failure(
+        self, outgoing: Outgoing, tried: list[str], cause: Exception | None, begin: int, *, refused: bool
+    ) -> Op[Exception]:
+        """Return what to raise when no broker stored a message: all ``refused``, or attempts or time are used up."""
+        if len(tried) <= self.settings.retries_max and not refused:
+            reason = failure_text(tried[-1] if tried else "", cause)
+            return TooManyRequests(f"Could not send to {outgoing.topic} in time: {reason} (tried: {', '.join(tried) or 'none'})")
         took_ms = (yield from steady()) - begin
         return SendFailed(outgoing.topic, tried, took_ms, failure_code(cause), cause)
 
@@ -386,7 +394,7 @@ class Sender:
         start = at
         left = budget_ms - (start - begin)
         if left <= 0:
-            raise TooManyRequests("sendKernelImpl call timeout", address)
+            raise TooManyRequests("the time for the send was over before it left", address)
         born_ms: int = yield _NOW
         try:
             reply: Command = yield Call(address, self.header(outgoing, queue, born_ms), outgoing.body, left)
@@ -500,6 +508,12 @@ class Sender:
 
 
 # ---------------------------------------------------------------- pure
+
+
+def _hopeless(error: Exception, tried: Sequence[str], info: PublishInfo) -> bool:
+    """Whether a broker refused what it will refuse again, and there is no other broker of the topic to try."""
+    refused = isinstance(error, BrokerError) and not error.retry
+    return refused and all(queue.broker_name in tried for queue in info.queues)
 
 
 def _why_not_together(message: Message, first: Message) -> str:

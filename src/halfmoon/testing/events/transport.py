@@ -1,4 +1,4 @@
-"""`MemoryTransport`: one publisher's way to a `halfmoon.testing.bus.MemoryBus`; it stands for a process, and can die as one."""
+"""`MemoryTransport`: one publisher's way to a `MemoryBus`; it stands for a process, and can die as one."""
 
 from __future__ import annotations
 

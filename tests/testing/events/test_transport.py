@@ -10,7 +10,7 @@ from halfmoon.effects import Op, run, sleep, steady
 from halfmoon.errors import ConnectionLost, RequestTimeout
 from halfmoon.events.testing import MemoryBus, MemoryTransport
 from halfmoon.model import LocalTransactionState
-from tests.testing.test_bus import half, ids, member, message
+from tests.testing.events.test_bus import half, ids, member, message
 
 
 def test_post_tells_how_it_went():

@@ -40,7 +40,7 @@ from halfmoon.events.encoding.envelope import event_of
 from halfmoon.events.event import Event
 from halfmoon.model import RECONSUME_REASON, ConsumeFrom, ConsumeStatus, Message, SendResult, StoredMessage
 from halfmoon.testing.clients import nameservers
-from halfmoon.testing.transport import BROKER_NAME, MemoryTransport
+from halfmoon.testing.events.transport import BROKER_NAME, MemoryTransport
 from halfmoon.testing.world import World, WorldProducer, WorldTransactionProducer, apart
 from halfmoon.wire.headers.offset import UpdateConsumerOffset
 

@@ -406,7 +406,7 @@ def test_what_cannot_be_wished_is_refused(wrong: Callable[[MemoryBus], object]):
 
 
 def test_a_bus_has_room_for_so_many_messages(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("halfmoon.testing.bus.MESSAGES_MAX", 2)
+    monkeypatch.setattr("halfmoon.testing.events.bus.MESSAGES_MAX", 2)
     bus = MemoryBus()
     transport = member(bus)
     for number in (1, 2):

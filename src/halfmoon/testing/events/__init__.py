@@ -1,0 +1,1 @@
+"""Simulated world for events: a bus, the transports of its publishers, and the replacement of publishers that exist already."""
