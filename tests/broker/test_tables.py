@@ -14,6 +14,7 @@ from halfmoon.testing.disk import SimDisk
 from halfmoon.wire.bodies import GroupRequestMode, to_json
 from halfmoon.wire.headers.client import SetMessageRequestMode
 from halfmoon.wire.headers.offset import UpdateConsumerOffset
+from halfmoon.wire.headers.topic import TrimTopic
 from tests.broker.talk import Talk
 
 PATH = "config/consumerOffset.json"
@@ -69,7 +70,7 @@ def test_a_table_that_cannot_be_read_at_all_is_named_with_the_remedy():
 # ---------------------------------------------------------------- each table of a broker
 
 
-TABLES = ("consumerOffset", "delayOffset", "messageRequestMode", "subscriptionGroup", "timerOffset", "topics")
+TABLES = ("consumerOffset", "delayOffset", "messageRequestMode", "subscriptionGroup", "timerOffset", "topicTrims", "topics")
 UPTIME = "brokerUptime"
 """The one of which there is no older copy: what it says is nearly known without it."""
 
@@ -91,6 +92,7 @@ def stopped(talk: Talk) -> Talk:
         mode = GroupRequestMode(topic="T", consumer_group=f"G{number}", mode="PULL")
         assert talk.ask(SetMessageRequestMode(), to_json(mode)).code == 0
         assert talk.ask(UpdateConsumerOffset(consumer_group="G0", topic="T", queue_id=0, commit_offset=1 + number)).code == 0
+        assert talk.ask(TrimTopic(topic="T", offset=0)).code == 0
         talk.wait(10_000)
         talk.restart()
     talk.broker.stop(talk.instant)
