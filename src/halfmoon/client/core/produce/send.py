@@ -193,8 +193,8 @@ class Sender:
         """Return the queues that messages of a topic may go to, with the user's topic name."""
         self._check_running()
         check_topic(topic)
-        info = yield from self.publish_info(wrap(topic, self.settings.namespace))
-        return [MessageQueue(topic, queue.broker_name, queue.queue_id) for queue in info.queues]
+        queues = (yield from self.publish_info(wrap(topic, self.settings.namespace))).queues
+        return [MessageQueue(topic, queue.broker_name, queue.queue_id) for queue in queues]
 
     def placed(self, operation: Op[T]) -> Op[T]:
         """Return an operation of this sender as any thread may run it."""
@@ -300,14 +300,13 @@ class Sender:
         info = self.routes.ready(outgoing.topic) or (first.info if first else (yield from self.publish_info(outgoing.topic)))
         tried: list[str] = []
         result: SendResult | None = None  # of an attempt that was stored, without a promise of the broker being kept
-        cause, refused = error, False
+        cause = error
         if first is not None and error is not None:
             if not self._may_retry(outgoing, first.queue, error):
                 raise error
             tried.append(first.queue.broker_name)
             first = None
-            if _hopeless(error, tried, info):
-                raise (yield from self._failure(outgoing, tried, error, begin, refused=True)) from error
+            yield from self._give_up_if_refused(tried, info, error, begin)
         while len(tried) <= self.settings.retries_max:
             at: int = yield _STEADY
             if at - begin >= budget_ms:
@@ -322,26 +321,30 @@ class Sender:
                     if result is None:
                         raise
                     break
-                cause, refused = exc, _hopeless(exc, tried, info)
-                if refused:
-                    break
+                cause = exc
+                yield from self._give_up_if_refused(tried, info, exc, begin, result)
             else:
                 if result.status is SendStatus.SEND_OK or not self.settings.retry_not_stored:
                     return result
             info = self.routes.ready(outgoing.topic) or info
         if result is not None:
             return result
-        raise (yield from self._failure(outgoing, tried, cause, begin, refused=refused)) from cause
+        raise (yield from self._failure(outgoing, tried, cause, begin)) from cause
 
-    def _failure(
-        self, outgoing: Outgoing, tried: list[str], cause: Exception | None, begin: int, *, refused: bool
-    ) -> Op[Exception]:
-        """Return what to raise when no broker stored a message: all ``refused``, or attempts or time are used up."""
-        if len(tried) <= self.settings.retries_max and not refused:
+    def _give_up_if_refused(
+        self, tried: list[str], info: PublishInfo, error: Exception, begin: int, result: SendResult | None = None
+    ) -> Op[None]:
+        """Raise SendFailed where a broker refused what it will refuse again, and the topic has no other to try."""
+        is_final = isinstance(error, BrokerError) and not error.retry and result is None
+        if is_final and all(queue.broker_name in tried for queue in info.queues):
+            raise SendFailed(info.queues[0].topic, tried, (yield from steady()) - begin, failure_code(error), error) from error
+
+    def _failure(self, outgoing: Outgoing, tried: list[str], cause: Exception | None, begin: int) -> Op[Exception]:
+        """Return what to raise when no broker stored a message: the attempts are used up, or the time was before they were."""
+        if len(tried) <= self.settings.retries_max:
             reason = failure_text(tried[-1] if tried else "", cause)
             return TooManyRequests(f"Could not send to {outgoing.topic} in time: {reason} (tried: {', '.join(tried) or 'none'})")
-        took_ms = (yield from steady()) - begin
-        return SendFailed(outgoing.topic, tried, took_ms, failure_code(cause), cause)
+        return SendFailed(outgoing.topic, tried, (yield from steady()) - begin, failure_code(cause), cause)
 
     def _next_queue(self, outgoing: Outgoing, info: PublishInfo, tried: list[str], at: int) -> MessageQueue:
         """Return the queue for the next attempt. The first goes to the broker that may have the message from an earlier send."""
@@ -392,8 +395,7 @@ class Sender:
             address = address or (yield from self._address(queue))
             at = yield from steady()
         start = at
-        left = budget_ms - (start - begin)
-        if left <= 0:
+        if (left := budget_ms - (start - begin)) <= 0:
             raise TooManyRequests("the time for the send was over before it left", address)
         born_ms: int = yield _NOW
         try:
@@ -451,16 +453,15 @@ class Sender:
         if self.routes.master(queue.broker_name) is None:
             yield from on_loop(self.routes.master_or_ask(queue))
         address = self._known_address(queue)
-        if address is None:
-            raise NetworkError(f"The broker[{queue.broker_name}] not exist")
-        return address
+        if address is not None:
+            return address
+        raise NetworkError(f"The broker[{queue.broker_name}] not exist")
 
     def _moved(self, queue: MessageQueue, address: str) -> Op[str | None]:
         """Return where a broker is now that took no connection at an address; None: nothing else is known."""
         if self._known_address(queue) == address:
             yield from on_loop(self.routes.look_for(wrap(queue.topic, self.settings.namespace), queue.broker_name))
-        known = self._known_address(queue)
-        return known if known != address else None
+        return known if (known := self._known_address(queue)) != address else None
 
     def publish_info(self, topic: str) -> Op[PublishInfo]:
         """Return how messages of a topic are sent. An answer that is asked for is shared, which is for the loop only."""
@@ -508,12 +509,6 @@ class Sender:
 
 
 # ---------------------------------------------------------------- pure
-
-
-def _hopeless(error: Exception, tried: Sequence[str], info: PublishInfo) -> bool:
-    """Whether a broker refused what it will refuse again, and there is no other broker of the topic to try."""
-    refused = isinstance(error, BrokerError) and not error.retry
-    return refused and all(queue.broker_name in tried for queue in info.queues)
 
 
 def _why_not_together(message: Message, first: Message) -> str:
