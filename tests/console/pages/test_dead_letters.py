@@ -197,7 +197,7 @@ async def test_one_is_shown_whole_with_its_earlier_life_and_replays(site: Site, 
     assert (before["body"]["text"], before["message"]["properties"]["amount"]) == ("whole", "7")
     assert (before["letter"]["replay_of"], now["letter"]["replay_of"]) == ("", first)
     assert [copy["topic"] for copy in before["replays"]] == [f"%RETRY%{dead.group}"]
-    assert f'<a href="/dead-letter?group={dead.group}&amp;id={first}">' in await site.text(
+    assert f'<a href="/dead-letter?group={dead.group}&amp;id={first}" aria-label="{first}">' in await site.text(
         "/dead-letter", group=dead.group, id=again
     )
 
