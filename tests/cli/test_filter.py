@@ -55,9 +55,9 @@ def test_given_properties_are_tried(run_alone):
     passing = run_alone("filter", "explain", EXPRESSION, "--property", "a=7", "-p", "b=y")
     unfit = run_alone("filter", "explain", EXPRESSION, "-p", "a=6.5", "-p", "b=y")
 
-    assert "1 of 1 messages pass" in passing.out
+    assert "1 of 1 message pass" in passing.out
     assert "'6.5' is not a whole number of 32 bits" in unfit.out
-    assert "0 of 1 messages pass (1 unfit)" in unfit.out
+    assert "0 of 1 message pass (1 unfit)" in unfit.out
     assert (passing.code, unfit.code) == (0, 0)
 
 

@@ -57,5 +57,6 @@ def test_sizes_have_two_or_three_digits():
 
 def test_a_count_has_its_noun_in_the_singular_or_the_plural():
     assert [count_text(count) for count in (0, 1, 1200)] == ["0 messages", "1 message", "1,200 messages"]
+    assert [count_text(count, "batch", "batches") for count in (1, 2)] == ["1 batch", "2 batches"]
     assert [wait_text(count) for count in (1, 2)] == ["1 message waits", "2 messages wait"]
     assert [tries_text(count) for count in (1, 235)] == ["1 try", "235 tries"]

@@ -18,6 +18,7 @@ from halfmoon.cli.shared.options import Json, pairs
 from halfmoon.cli.shared.output import show_json, show_table
 from halfmoon.conversion import json_decoder
 from halfmoon.errors import UsageError
+from halfmoon.shown.texts import count_text
 from halfmoon.sql92 import Filter, FilterOutcome, FilterVerdict
 from halfmoon.sql92.tree import lines
 
@@ -118,7 +119,7 @@ class _Trials:
             if each is not FilterVerdict.TRUE and (number := self._counts[each])
         )
         spent = f"; {self._spent_ns / count / 1000:.2f} microseconds each" if count >= GROUP else ""
-        say(f"{self._matching:,} of {count:,} messages pass" + (f" ({others})" if others else "") + spent)
+        say(f"{self._matching:,} of {count_text(count)} pass" + (f" ({others})" if others else "") + spent)
 
 
 def _facts(compiled: Filter) -> dict[str, Any]:

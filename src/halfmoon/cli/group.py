@@ -202,7 +202,7 @@ def delete(group: Group, cluster: Cluster = None, yes: Yes = False, nameserver: 
     with halfmoon.Admin(nameserver=nameserver) as admin:
         _must_exist(admin, group)
         retries, dead = (_held(admin, f"{prefix}{group}") for prefix in ("%RETRY%", "%DLQ%"))
-        lost = f"{retries:,} messages in its retry topic and {dead:,} dead letters"
+        lost = f"{count_text(retries)} in its retry topic and {count_text(dead, 'dead letter')}"
         confirm(f"delete consumer group {group}, its progress in every topic, {lost}", yes=yes)
         admin.delete_group(group, cluster=cluster)
     if as_json:

@@ -65,9 +65,9 @@ def span_text(ms: int) -> str:
     return f"{whole // 3600}h{whole // 60 % 60:02}m" if whole < 86_400 else f"{whole // 86_400}d{whole // 3600 % 24:02}h"
 
 
-def count_text(count: int, singular: str = "message") -> str:
-    """Return a count with its noun: ``1 message``, ``1,200 messages``."""
-    return f"{count:,} {singular}" if count == 1 else f"{count:,} {singular}s"
+def count_text(count: int, singular: str = "message", plural: str = "") -> str:
+    """Return a count with its noun: ``1 message``, ``1,200 messages``. ``plural`` is needed where it does not end in s alone."""
+    return f"{count:,} {singular if count == 1 else plural or f'{singular}s'}"
 
 
 def wait_text(count: int) -> str:
@@ -77,7 +77,7 @@ def wait_text(count: int) -> str:
 
 def tries_text(count: int) -> str:
     """Return how often something was tried: ``1 try``, ``235 tries``."""
-    return f"{count:,} {'try' if count == 1 else 'tries'}"
+    return count_text(count, "try", "tries")
 
 
 def rate_text(per_second: float) -> str:

@@ -68,7 +68,7 @@ def test_what_was_left_out_and_kept_apart_is_said(run: Run, spark: Any, send: Ru
 
     ran = run("--decode", "json", "--schema", "id bigint", "--dedup", "keys", "--dedup-within", "0")
 
-    assert (ran.code, ran.out.startswith("1 rows in 1 batches, 1 duplicates dropped, 1 in quarantine, ")) == (0, True)
+    assert (ran.code, ran.out.startswith("1 row in 1 batch, 1 duplicates dropped, 1 in quarantine, ")) == (0, True)
     assert [row.id for row in LakeTable(tmp_path / "table").read(spark).select("id").collect()] == [1]
 
 

@@ -12,6 +12,7 @@ from halfmoon.cli.shared.output import show_json
 from halfmoon.cli.spark.jobs import rows_of, running
 from halfmoon.cli.spark.options import SharedOptions, facts, show_rows
 from halfmoon.errors import UsageError
+from halfmoon.shown.texts import count_text
 from halfmoon.spark.jobs import query
 from halfmoon.spark.lake import schemas
 from halfmoon.spark.lake.dedup import Dedup
@@ -83,7 +84,8 @@ def fill(shared: SharedOptions, topic: str, directory: tuple[Path, str, dict[str
     else:
         dropped = f", {done.dropped:,} duplicates dropped" if done.dropped else ""
         refused = f", {done.refused:,} in quarantine" if done.refused else ""
-        say(f"{done.rows:,} rows in {done.batches:,} batches{dropped}{refused}, {took:.1f} s")
+        batches = count_text(done.batches, "batch", "batches")
+        say(f"{count_text(done.rows, 'row')} in {batches}{dropped}{refused}, {took:.1f} s")
 
 
 def _text(path: Path | None) -> str:

@@ -17,6 +17,7 @@ from halfmoon.cli.shared.output import report, show_json
 from halfmoon.cli.store.progress import ProgressLine
 from halfmoon.errors import StoreError
 from halfmoon.programs.backup import back_up
+from halfmoon.shown.texts import count_text
 
 app = App()
 
@@ -50,7 +51,7 @@ def backup(
         show_json({**made._asdict(), "verified": verify})
         return
     say(
-        f"{target} has the store, {made.files:,} files: {made.copied_bytes / 1e6:,.1f} MB copied,"
+        f"{target} has the store, {count_text(made.files, 'file')}: {made.copied_bytes / 1e6:,.1f} MB copied,"
         f" {made.linked_bytes / 1e6:,.1f} MB unchanged, in {made.seconds:.1f} s" + (", checksums compared" if verify else "")
     )
     if made.running:

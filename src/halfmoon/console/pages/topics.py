@@ -167,7 +167,7 @@ async def create(asked: Asked) -> Done:
     if name in await asked.admin.topics():
         raise UsageError(f"there is a topic {name} already: change it on its own page")
     await asked.admin.create_topic(name, queue_count=count, perm=perm)
-    return Done(f"Topic {name} has {count} queues on each broker.", at("/topic", name=name))
+    return Done(f"Topic {name} has {count_text(count, 'queue')} on each broker.", at("/topic", name=name))
 
 
 async def change(asked: Asked) -> Done:
@@ -183,7 +183,8 @@ async def change(asked: Asked) -> Done:
         await asked.admin.create_topic(
             name, queue_count=reads, write_queue_count=writes, perm=perm, order=bool(route.order_topic_conf), broker_address=address
         )
-    said = f"Topic {name} has {reads} queues to read and {writes} to write on {' and '.join(targets)}: {PERMISSIONS[str(perm)]}."
+    places = f"{count_text(reads, 'queue')} to read and {writes} to write on {' and '.join(targets)}"
+    said = f"Topic {name} has {places}: {PERMISSIONS[str(perm)]}."
     return Done(said, at("/topic", name=name))
 
 

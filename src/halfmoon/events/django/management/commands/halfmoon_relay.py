@@ -16,6 +16,7 @@ from halfmoon.events.checks.tokens import check_table
 from halfmoon.events.django.configuration import configuration
 from halfmoon.events.django.project import project
 from halfmoon.events.outbox.relay import Relay
+from halfmoon.shown.texts import count_text
 
 LOOK_S = 0.2
 
@@ -51,7 +52,7 @@ class Command(BaseCommand):
                     while not ended.wait(LOOK_S):
                         if options["until_empty"] and self._is_empty(relay):
                             break
-                self.stdout.write(f"sent {relay.figures().sent} events")
+                self.stdout.write(f"sent {count_text(relay.figures().sent, 'event')}")
         except HalfmoonError as exc:
             raise CommandError(str(exc)) from exc
 
