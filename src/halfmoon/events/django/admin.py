@@ -25,7 +25,6 @@ from halfmoon.events.outbox import sent as outbox_sent
 from halfmoon.events.outbox import status as outbox_status
 from halfmoon.events.outbox.claims import CLAIM_SEEN_MAX_MS, clock_ms
 from halfmoon.events.tables import IDENTITY
-from halfmoon.shown.texts import count_text
 
 if TYPE_CHECKING:
     _ModelAdmin = admin.ModelAdmin[Any]
@@ -60,7 +59,7 @@ class _Shown(_ModelAdmin):
         """Apply an action to the selected events, and report the count."""
         chosen = list(queryset.values_list("event_id", flat=True)[: outbox_status.LIST_MAX])
         count = act(provider(configuration().database), event_ids=chosen)
-        self.message_user(request, f"{count} of {count_text(len(chosen), 'event')} {done}", messages.SUCCESS)
+        self.message_user(request, f"{count} of {len(chosen)} events {done}", messages.SUCCESS)
 
     @admin.display(description="written")
     def written(self, row: Any) -> Any:
