@@ -16,6 +16,7 @@ DISK_WARNING = 0.90
 class StatusLimits(msgspec.Struct, frozen=True):
     """Thresholds from which on a cluster counts as degraded; None: no threshold.
 
+    ``certificate_ms``: how long the certificates of brokers must be valid, from now on.
     ``stuck_ms``: how long the progress of a group may stand still in a queue where messages wait; ``memberless_ms``: how long they
     may wait for a group without members; ``undecidable_ms``: how old a transaction may be whose producer group has no member.
     """
@@ -26,12 +27,14 @@ class StatusLimits(msgspec.Struct, frozen=True):
     stuck_ms: int = STUCK_MS
     memberless_ms: int = 300_000
     undecidable_ms: int = 300_000
+    certificate_ms: int = 14 * 86_400_000
 
 
 class BrokerStatus(msgspec.Struct, frozen=True):
     """Status of a broker. Rates are those of the last seconds, as it counts them; None: not reported, or none.
 
     ``native`` is the version of halfmoon-native; empty: a broker of Halfmoon without it; None: another broker.
+    ``certificate_expires_ms`` is the end of its certificate, ms since the epoch; None: it has no TLS, or does not report it.
     """
 
     name: str
@@ -50,6 +53,7 @@ class BrokerStatus(msgspec.Struct, frozen=True):
     requests_refused: int | None
     disk_used: float | None
     fault: str | None
+    certificate_expires_ms: int | None = None
 
 
 class Finding(msgspec.Struct, frozen=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import ssl
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 import pytest
 
 from halfmoon.errors import SettingError
-from halfmoon.runtime.tls import HUNG_UP, ClientTls, _load_pair, client_names, client_reason, server_reason
+from halfmoon.runtime.tls import HUNG_UP, ClientTls, _load_pair, client_names, client_reason, expires_ms, server_reason
+from tests.authority import Authority
 
 
 def failure(reason: str, kind: type[ssl.SSLError] = ssl.SSLError) -> ssl.SSLError:
@@ -91,6 +93,29 @@ def test_files_that_are_gone_before_it_is_said_what_they_lack_are_refused_like_a
 
     with pytest.raises(SettingError, match=r"server\.key: cannot be read: No such file"):
         _load_pair(Replaced(ssl.PROTOCOL_TLS_SERVER), str(cert), str(key), "")
+
+
+@pytest.mark.parametrize("days", [30, -3, 40 * 365])  # from 2050 on a date has four digits of the year
+def test_the_end_of_a_certificate_is_what_tls_itself_reads(tmp_path: Path, days: int) -> None:
+    pair = Authority(tmp_path).pair("server", days=days)
+    shown = ssl._ssl._test_decode_cert(pair.cert)  # type: ignore[attr-defined]
+
+    assert expires_ms(pair.cert) == ssl.cert_time_to_seconds(shown["notAfter"]) * 1000
+
+
+def test_a_damaged_or_missing_certificate_has_no_end_and_raises_nothing(tmp_path: Path) -> None:
+    whole = ssl.PEM_cert_to_DER_cert(Path(Authority(tmp_path).pair("server").cert).read_text().split("\n\n")[0])
+    path, chance = tmp_path / "damaged.pem", random.Random(7)
+    for _ in range(300):
+        damaged = bytearray(whole[: chance.randrange(len(whole) + 1)])
+        for _ in range(chance.randrange(4) if damaged else 0):
+            damaged[chance.randrange(min(len(damaged), 200))] = chance.randrange(256)
+        path.write_text(ssl.DER_cert_to_PEM_cert(bytes(damaged)))
+        assert expires_ms(str(path)) is None or len(damaged) > 100
+
+    assert expires_ms(str(tmp_path / "missing.pem")) is None
+    path.write_text("no certificate")
+    assert expires_ms(str(path)) is None
 
 
 def test_a_client_verifies_by_default_and_speaks_no_tls_before_1_2() -> None:

@@ -6,6 +6,7 @@ The minimum is TLS 1.2. Files that do not load are refused with path and reason;
 from __future__ import annotations
 
 import ssl
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -100,6 +101,44 @@ def client_names(tls: ssl.SSLObject) -> tuple[str, ...]:
     names = [value for part in shown.get("subject", ()) for kind, value in part if kind == "commonName"]
     names += [value for kind, value in shown.get("subjectAltName", ()) if kind in _NAMES]
     return tuple(name for name in dict.fromkeys(names) if len(name) <= CERTIFICATE_NAME_MAX)[:CERTIFICATE_NAMES_MAX]
+
+
+def expires_ms(pem: str) -> int | None:
+    """Return when the first certificate of a PEM ends, ms since the epoch; None: it is not there, or cannot be read.
+
+    Reads the second time of ``validity`` in ``tbsCertificate``. Follows RFC 5280, section 4.1.
+    """
+    try:
+        text = Path(pem).read_text(encoding="ascii", errors="replace")
+        begin = text.index("-----BEGIN CERTIFICATE-----")
+        end = text.index("-----END CERTIFICATE-----", begin) + len("-----END CERTIFICATE-----")
+        der = ssl.PEM_cert_to_DER_cert(text[begin:end])
+        _, certificate, _ = _element(der, 0)
+        _, at, _ = _element(der, certificate)
+        for _ in range(4 if der[at] == _VERSION else 3):  # the version where it is given, serial number, algorithm, issuer
+            at = _element(der, at)[2]
+        _, validity, _ = _element(der, at)
+        kind, first, last = _element(der, _element(der, validity)[2])
+        time = der[first:last].decode("ascii")
+        century = "" if kind == _LONG_TIME else "20" if time < "50" else "19"
+        return round(datetime.strptime(f"{century}{time}", "%Y%m%d%H%M%SZ").replace(tzinfo=UTC).timestamp() * 1000)
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+_VERSION, _LONG_TIME = 0xA0, 0x18
+"""Tags of ASN.1: the optional first element of a certificate, and a time with four digits of the year."""
+
+
+def _element(der: bytes, at: int) -> tuple[int, int, int]:
+    """Return the tag of an element of ASN.1, where its content begins, and where it ends. Raises IndexError, ValueError."""
+    length, begin = der[at + 1], at + 2
+    if length & 0x80:
+        begin += length & 0x7F
+        length = int.from_bytes(der[at + 2 : begin])
+    if begin + length > len(der):
+        raise ValueError("an element is longer than the certificate")
+    return der[at], begin, begin + length
 
 
 def _load_pair(context: ssl.SSLContext, cert: str, key: str, password: str) -> None:

@@ -41,6 +41,7 @@ def test_every_sample_is_of_a_declared_metric_and_every_metric_has_a_sample_wher
     talk = make_talk(**CHECKS)
     talk.send("T", peer=2)  # a connection of its own: it will have been silent for too long
     talk.broker.stats.turned(20)
+    talk.broker.admin.certificate_expires_ms = lambda: 1_000
     talk.wait(130_000)
     produce(talk, "orders")
     prepare(talk)
@@ -177,6 +178,17 @@ def test_runtime_information_has_the_same_numbers(talk):
     assert found["rocketmq_brokeruntime_msg_put_total_today_now"] == 3
     assert found["rocketmq_brokeruntime_put_tps600"] == float(texts["putTps"].split()[2])
     assert found["rocketmq_brokeruntime_pmdt_10to50ms"] == 1, "in the last whole minute"
+
+
+def test_the_end_of_the_certificate_is_reported_where_there_is_one(talk):
+    def reported():
+        texts = from_json(KVTable, talk.ask(GetBrokerRuntimeInfo()).body).table
+        found = {name: value for (name, _), value in figures(talk).items()}
+        return texts.get("tlsCertificateExpires"), found.get("halfmoon_tls_certificate_expiry_timestamp_seconds")
+
+    assert reported() == (None, None)
+    talk.broker.admin.certificate_expires_ms = lambda: 1_700_000_000_500
+    assert reported() == ("1700000000500", 1_700_000_000.5)
 
 
 def test_a_topic_that_is_deleted_while_figures_are_gathered_is_left_out(talk):

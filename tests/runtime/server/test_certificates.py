@@ -47,7 +47,8 @@ def put(source: Pair, target: Pair) -> None:
 
 def test_without_a_certificate_tls_is_off(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="halfmoon.serve")
-    assert Certificates(TlsSettings()).context is None
+    off = Certificates(TlsSettings())
+    assert (off.context, off.expires_ms) == (None, None)
     assert "TLS is off" in caplog.text
 
 
@@ -145,9 +146,13 @@ def test_a_changed_pair_is_shown_from_the_next_look_on(authority: Authority, cap
     certificates = Certificates(TlsSettings(server_cert=pair.cert, server_key=pair.key))
     certificates.refresh()
     assert not caplog.records
-    put(authority.pair("new", "new.example"), pair)
+    before_ms = certificates.expires_ms
+    put(authority.pair("new", "new.example", days=60), pair)
     certificates.refresh()
     assert named(certificates, authority) == {"new.example"}
+    assert certificates.expires_ms is not None
+    assert before_ms is not None
+    assert 29 <= (certificates.expires_ms - before_ms) / 86_400_000 <= 31
     assert "loaded again" in caplog.text
 
 

@@ -82,6 +82,8 @@ class AdminService(Service):
     def __init__(
         self, context: Context, configuration: Configuration, services: Services, of_broker: Callable[[], dict[str, str]]
     ) -> None:  # fmt: skip
+        self.certificate_expires_ms: Callable[[], int | None] = lambda: None
+        """When the certificate of the broker's port ends, ms since the epoch; None: TLS is off. Set by the server that has it."""
         self._settings, self._store, self._topics = context.settings, context.store, context.topics
         self._groups, self._offsets, self._stats = context.groups, context.offsets, context.stats
         self._pending_replies, self._began_at = context.pending_replies, context.store.end_offset
@@ -287,8 +289,12 @@ class AdminService(Service):
         """Return the runtime information by key."""
         return {
             **self._life(now.steady), **self._puts_and_gets(now.steady), **self._disk(), **self._queues_of_requests(),
-            **self._of_broker(), **self._services.texts(now),
+            **self._of_broker(), **self._services.texts(now), **self._certificate(),
         }  # fmt: skip
+
+    def _certificate(self) -> dict[str, str]:
+        ends_ms = self.certificate_expires_ms()
+        return {} if ends_ms is None else {"tlsCertificateExpires": str(ends_ms)}
 
     def _life(self, now: Steady) -> dict[str, str]:
         stats = self._stats

@@ -44,6 +44,11 @@ WRITABLE = _metric("halfmoon_store_writable", BROKER, "1: the store takes messag
 UNSAVED = _metric("halfmoon_tables_unsaved", BROKER, "Files of topics, groups or progress whose last save failed.")
 DISK_FREE = _metric("halfmoon_disk_free_bytes", BROKER, "Free space of the file system that holds the store.")
 DISK_USED = _metric("halfmoon_disk_used_bytes", BROKER, "Used space of that file system, by whatever.")
+CERTIFICATE = _metric(
+    "halfmoon_tls_certificate_expiry_timestamp_seconds",
+    BROKER,
+    "End of the port's certificate. Absent without TLS.",
+)
 LOG_BYTES = _metric("halfmoon_log_bytes", BROKER, "Bytes of the commit log that are kept.")
 
 # ---------------------------------------------------------------- transactions, batches, delays

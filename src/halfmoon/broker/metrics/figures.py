@@ -54,6 +54,8 @@ class Figures:
         yield m.UNSAVED, labels, len(broker.tables.failed)
         yield m.DISK_FREE, labels, usage.free_bytes
         yield m.DISK_USED, labels, usage.total_bytes - usage.free_bytes
+        if (ends_ms := broker.admin.certificate_expires_ms()) is not None:
+            yield m.CERTIFICATE, labels, ends_ms / 1000
         yield m.LOG_BYTES, labels, store.end_offset - store.min_offset
 
     def _runtime(self, now: Instant) -> Samples:

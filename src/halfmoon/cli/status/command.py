@@ -51,6 +51,10 @@ class Thresholds:
             help="Degraded if a transaction without a producer is older.",
         ),
     ] = "5m"
+    min_certificate: Annotated[
+        str,
+        Option("--min-certificate", metavar="DURATION", help="Degraded if a broker's certificate expires sooner."),
+    ] = "14d"
 
     def limits(self) -> StatusLimits:
         """Return the thresholds as numbers. Raises click.BadParameter."""
@@ -62,6 +66,7 @@ class Thresholds:
             stuck_ms=duration_ms(self.max_stuck, "--max-stuck"),
             memberless_ms=duration_ms(self.max_memberless, "--max-memberless"),
             undecidable_ms=duration_ms(self.max_undecidable, "--max-undecidable"),
+            certificate_ms=duration_ms(self.min_certificate, "--min-certificate"),
         )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from halfmoon.errors import SettingError
 from halfmoon.runtime.files.secrets import check_private
-from halfmoon.runtime.tls import server_context
+from halfmoon.runtime.tls import expires_ms, server_context
 from halfmoon.settings import load
 from halfmoon.settings.tls import ClientCertificates, TlsMode, TlsSettings
 
@@ -26,7 +26,8 @@ CONFIG_BYTES_MAX = 1024 * 1024
 class Certificates:
     """TLS mode of a port (`mode`), and TLS context of the next connection (`context`; None: TLS is off).
 
-    The mode does not change after the start. Sessions are not resumed after a reload. Raises SettingError if the files do not load.
+    ``expires_ms`` is when the server's certificate ends (None: TLS is off, or it cannot be read). The mode does not change after
+    the start. Sessions are not resumed after a reload. Raises SettingError if the files do not load.
     """
 
     def __init__(self, settings: TlsSettings) -> None:
@@ -34,6 +35,10 @@ class Certificates:
         self.settings = _with_file(settings)
         self._state = _state(self.settings)
         self.mode, self.context = self.settings.server_mode, _context(self.settings)
+        self.expires_ms = self._expires_ms()
+
+    def _expires_ms(self) -> int | None:
+        return None if self.context is None else expires_ms(self.settings.server_cert)
 
     @property
     def asks(self) -> bool:
@@ -55,6 +60,7 @@ class Certificates:
             log.error("TLS: files changed and do not load, the old certificate stays: %s", exc)
             return
         self.settings, self._state, self.context = settings, state, context
+        self.expires_ms = self._expires_ms()
         log.info("TLS: certificate loaded again: %s", settings.server_cert)
 
     def _in_this_mode(self, settings: TlsSettings) -> TlsSettings:

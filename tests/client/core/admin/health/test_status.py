@@ -122,6 +122,22 @@ def test_a_broker_that_does_not_answer_degrades_and_all_of_them_are_down():
     assert status_of({"b": NetworkError("no route")}).health == "down"
 
 
+@pytest.mark.parametrize(
+    ("days", "severity", "words"),
+    [
+        (15, None, ""),
+        (13, "warning", "a: its certificate expires in 13d00h"),
+        (-2, "blocked", "a: its certificate expired 2d00h ago, and clients refuse it"),
+    ],
+)
+def test_a_certificate_that_ends_soon_degrades_the_cluster(days, severity, words):
+    status = status_of({"a": {**INFO, "tlsCertificateExpires": str(START_MS + days * 86_400_000)}})
+    assert [(finding.kind, finding.severity, finding.what) for finding in status.findings] == (
+        [("certificate", severity, words)] if severity else []
+    )
+    assert status.health == ("degraded" if severity else "healthy")
+
+
 def test_what_a_broker_itself_finds_wrong_is_said_and_no_disk_besides():
     status = status_of({"a": {**INFO, "brokerFaults": "the disk is full", "commitLogDiskRatio": "0.99"}})
     assert status.faults == ["a: the disk is full"]

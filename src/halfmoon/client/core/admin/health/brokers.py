@@ -53,6 +53,7 @@ def _broker(
         requests_refused=_count(info.get("requestsRefused")),
         disk_used=_share(info.get("commitLogDiskRatio")),
         fault=fault or info.get("brokerFaults") or None,
+        certificate_expires_ms=_count(info.get("tlsCertificateExpires")),
     )
 
 

@@ -33,7 +33,7 @@ def status(admin: AdminCore, limits: StatusLimits | None = None, *, groups: bool
     health: dict[str, GroupHealth] = {}
     try:
         found = yield from brokers(admin)
-        findings = list(_of_brokers(found, limits))
+        findings = [*_of_brokers(found, limits), *_of_certificates(found, limits, at_ms)]
         if groups:
             health = yield from groups_health(admin, failing=failing, stuck_ms=limits.stuck_ms)
             findings += _of_groups(health, limits)
@@ -67,6 +67,19 @@ def _of_brokers(brokers: Sequence[BrokerStatus], limits: StatusLimits) -> Iterat
         if age is not None and limits.pending_age_ms is not None and age > limits.pending_age_ms:
             what = f"{broker.name}: a transaction has been pending for {span_text(age)}"
             yield Finding("pending", what, "See `halfmoon tx pending`.", "warning")
+
+
+def _of_certificates(brokers: Sequence[BrokerStatus], limits: StatusLimits, now_ms: int) -> Iterator[Finding]:
+    for broker in brokers:
+        ends_ms = broker.certificate_expires_ms
+        if ends_ms is None or ends_ms - now_ms >= limits.certificate_ms:
+            continue
+        do = "Renew it: the broker reads its files again by itself when they change."
+        if ends_ms <= now_ms:
+            what = f"{broker.name}: its certificate expired {span_text(now_ms - ends_ms)} ago, and clients refuse it"
+        else:
+            what = f"{broker.name}: its certificate expires in {span_text(ends_ms - now_ms)}"
+        yield Finding("certificate", what, do, "blocked" if ends_ms <= now_ms else "warning")
 
 
 def _of_groups(groups: Mapping[str, GroupHealth], limits: StatusLimits) -> Iterator[Finding]:
