@@ -431,7 +431,7 @@ def test_the_topics_and_the_subscription_of_a_group_are_told(talk):
 
 
 def unmoved(talk, group="G"):
-    stats = from_json(ConsumeStats, talk.ask(GetConsumeStats(consumer_group=group, topic=T)).body)
+    stats = from_json(ConsumeStats, talk.ask(GetConsumeStats(consumer_group=group, topic=T, health=True)).body)
     return stats.offset_table[MessageQueue(T, "broker-a", 0)].unmoved_ms
 
 
@@ -476,5 +476,16 @@ def test_consume_stats_count_messages_that_are_delayed_until_their_redelivery(ta
     message = sent(talk, topic=T)
     assert talk.ask(back(message.physical_offset)).code == 0
 
-    stats = from_json(ConsumeStats, talk.ask(GetConsumeStats(consumer_group="G")).body)
+    stats = from_json(ConsumeStats, talk.ask(GetConsumeStats(consumer_group="G", health=True)).body)
     assert stats.delayed_redeliveries == 1
+
+
+def test_tools_of_others_are_given_what_apaches_broker_reports_and_no_more(talk):
+    made(talk, 2)
+    update(talk, 1)
+
+    body = talk.ask(GetConsumeStats(consumer_group="G", topic=T)).body
+
+    assert b"unmoved" not in body
+    assert b"elayed" not in body
+    assert b"unmovedMs" in talk.ask(GetConsumeStats(consumer_group="G", topic=T, health=True)).body

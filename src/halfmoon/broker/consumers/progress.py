@@ -168,8 +168,9 @@ class Progress(Service):
         """Return a group's progress against the ends of its queues (208).
 
         Differs: without a topic the original answers for the topics of which the group has progress; a group that is online and has
-        none yet would seem to lag behind nothing. Ours adds the topics that it subscribes to, how long the progress of each queue
-        has not moved though messages wait, and how many messages are delayed until they are delivered again.
+        none yet would seem to lag behind nothing. Ours adds the topics that it subscribes to; and on request (``health``) how
+        long the progress of each queue has not moved though messages wait, and how many messages are delayed until they are
+        delivered again.
         """
         header = request.header(GetConsumeStats)
         if header.topic and header.topic.strip():
@@ -179,10 +180,11 @@ class Progress(Service):
         else:
             topics = self._topics_of(header.consumer_group)
         lag = self._lag(header.consumer_group, topics)
-        for queue, wrapper in lag.offset_table.items():
-            if wrapper.broker_offset > wrapper.consumer_offset:
-                wrapper.unmoved_ms = self.unmoved_ms(header.consumer_group, queue, wrapper.consumer_offset, request.now)
-        lag.delayed_redeliveries = self._redeliveries(retry_topic(header.consumer_group))
+        if header.health:
+            for queue, wrapper in lag.offset_table.items():
+                if wrapper.broker_offset > wrapper.consumer_offset:
+                    wrapper.unmoved_ms = self.unmoved_ms(header.consumer_group, queue, wrapper.consumer_offset, request.now)
+            lag.delayed_redeliveries = self._redeliveries(retry_topic(header.consumer_group))
         return Reply(body=to_json(lag))
 
     def unmoved_ms(self, group: str, queue: MessageQueue, offset: int, now: Instant) -> int:

@@ -32,6 +32,7 @@ class GetConsumeStats(Header):
     consumer_group: str
     topic: str | None = None  # None or blank: all topics of the group
     topic_list: str | None = None  # 5.x: topics joined by ";"
+    health: bool | None = None  # ours alone: with `OffsetWrapper.unmoved_ms` and `ConsumeStats.delayed_redeliveries`
 
 
 @request(225, "UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST", since="5.3.1", needs=ADMIN)

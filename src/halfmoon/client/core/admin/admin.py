@@ -361,7 +361,7 @@ class AdminCore:
 
         ``delayed_redeliveries`` is None unless every broker reports them.
         """
-        request = GetConsumeStats(consumer_group=self.wire(group), topic=None if topic is None else self.wire(topic))
+        request = GetConsumeStats(self.wire(group), None if topic is None else self.wire(topic), health=True)
         stats, error, delayed = ConsumeStats(delayed_redeliveries=0), None, list[int | None]()
         for address in (yield from self.masters_of_group(group, topic)) if at is None else at:
             try:
