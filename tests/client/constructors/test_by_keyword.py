@@ -28,6 +28,14 @@ def test_settings_by_their_place_are_refused_with_their_keywords(make: Any, give
         make(*given)
 
 
+def test_a_constructor_of_a_users_subclass_takes_what_it_likes():
+    class ShopProducer(Producer):
+        def __init__(self, shop: str, port: int) -> None:
+            super().__init__(group=f"P_{shop}", nameserver=f"127.0.0.1:{port}")
+
+    assert ShopProducer("north", 9876).settings.group == "P_north"
+
+
 def test_an_object_of_settings_may_stand_first():
     assert Producer(ProducerSettings(group="P_shop"), linger_ms=5).settings.linger_ms == 5
     assert Admin(AdminSettings(nameserver="127.0.0.1:1")).settings.nameserver == "127.0.0.1:1"
