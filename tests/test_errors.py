@@ -63,7 +63,10 @@ def test_what_a_user_needs_stands_first_in_an_error():
     unsigned = broker_error(
         1, "org.apache.rocketmq.acl.common.AclException: No accessKey is configured, org.apache…(X.java:1)", "a:1"
     )
-    advice = "a:1 requires an account: --credentials FILE, or HALFMOON_ACCESS_KEY and HALFMOON_SECRET_KEY"
+    advice = (
+        "a:1 requires an account: access_key= and secret_key= in Python, --credentials FILE for commands, or "
+        "HALFMOON_ACCESS_KEY and HALFMOON_SECRET_KEY in the environment"
+    )
     assert str(unsigned).startswith(f"{advice} (CODE: 1  DESC: org.apache")
     wrong = broker_error(1, f"{errors.ACCESS_REFUSED}Check signature failed for accessKey=shop", "a:1")
     assert str(wrong).startswith("a:1 refused access: Check signature failed for accessKey=shop (CODE: 1")

@@ -292,7 +292,10 @@ class AccessRefused(BrokerError):
         """Return the refusal and the next step."""
         where, reason = self.address or "the broker", self.remark.removeprefix(ACCESS_REFUSED).partition(", org.apache")[0]
         if reason.startswith("No accessKey is configured"):
-            return f"{where} requires an account: --credentials FILE, or HALFMOON_ACCESS_KEY and HALFMOON_SECRET_KEY"
+            return (
+                f"{where} requires an account: access_key= and secret_key= in Python, --credentials FILE for commands, or "
+                "HALFMOON_ACCESS_KEY and HALFMOON_SECRET_KEY in the environment"
+            )
         return f"{where} refused access: {reason}"
 
 

@@ -490,8 +490,8 @@ def subscription(
     for tag in sorted(tags):
         if _NO_TAG.search(tag):
             raise UsageError(
-                f"{expression[:200]!r} is no list of tags: they are joined by '||', and {tag[:80]!r} has a space, a comma or an "
-                "operator in it, or is '*' beside others; for properties there is SQL92: give it as sql= (--sql, sqlFilter)"
+                f"{expression[:200]!r} is not a list of tags: {tag[:80]!r} contains a space, a comma or an operator, or is '*' "
+                "beside other tags. Separate tags with '||'; to filter by properties use SQL92: sql= in Python, --sql, sqlFilter"
             )
     return Subscription(topic, expression, "TAG", tags, frozenset(java_hash(tag) for tag in tags), version)
 

@@ -130,7 +130,7 @@ def test_a_trim_is_shown_and_confirmed_and_then_nobody_is_given_the_messages(run
 
     ran = at_terminal("y\n", "topic", "trim", topic, "--offset", "3")
     assert ran.code == 0
-    assert f"trim topic {topic}, so that 3 messages of it will not be delivered any more? [y/N]" in ran.err
+    assert f"trim topic {topic}: 3 messages will never be delivered again? [y/N]" in ran.err
     assert [each["body"] for each in run("consume", topic, "--json").lines()] == ["d"]
 
     assert run("topic", "trim", topic, "--before", "0", "--yes").code == 0  # nothing is that old

@@ -60,7 +60,7 @@ async def test_the_one_time_password_opens_nothing_but_the_form_for_a_new_one(st
 @pytest.mark.parametrize(
     ("old", "new", "again", "words"),
     [
-        ("wrong", LONG, LONG, "old password is wrong"),
+        ("wrong", LONG, LONG, "current or one-time password is wrong"),
         (None, LONG, LONG + "x", "differ"),
         (None, "short", "short", "12"),
         (None, None, None, ""),

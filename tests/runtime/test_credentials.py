@@ -39,12 +39,12 @@ def test_lines_are_of_yaml_or_properties(tmp_path, text, found):
 
 @pytest.mark.parametrize("values", [("key", ""), ("", "the secret")])
 def test_half_of_a_pair_is_refused_without_showing_it(tmp_path, values):
-    with pytest.raises(SettingError, match="access_key and secret_key must be given both") as caught:
+    with pytest.raises(SettingError, match="access_key and secret_key: give both") as caught:
         credentials({}, *values)
     assert "the secret" not in str(caught.value)
-    with pytest.raises(SettingError, match="HALFMOON_ACCESS_KEY and HALFMOON_SECRET_KEY must be given both"):
+    with pytest.raises(SettingError, match="HALFMOON_ACCESS_KEY and HALFMOON_SECRET_KEY: give both"):
         credentials({"HALFMOON_SECRET_KEY": "the secret"})
-    with pytest.raises(SettingError, match=r"tools\.yml: accessKey and secretKey must be given both"):
+    with pytest.raises(SettingError, match=r"tools\.yml: accessKey and secretKey: give both"):
         read(file(tmp_path, "secretKey: the secret\n"), {})
 
 

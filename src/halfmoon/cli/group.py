@@ -150,13 +150,13 @@ def skip(
     group: Group,
     topic: Topic,
     queue: Annotated[str, Argument(metavar="QUEUE", help="Queue, as number or broker/number.")],
-    offset: Annotated[int, Option("--offset", min=0, help="Offset of the message, which has to be the next of its queue.")],
+    offset: Annotated[int, Option("--offset", min=0, help="Offset of the message: the next of its queue.")],
     to_dead_letters: Annotated[bool, Option("--to-dead-letters", help="Copy it to the dead letters first.")] = False,
     yes: Yes = False,
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Move a group behind one message that it cannot consume, whether its members are online or not.
+    """Skip one message that a group cannot consume, whether its members are online or not.
 
     Nothing is moved if the group is no longer at this message. A process that dies between the copy and the move leaves the message
     in its queue: repeat the command, and the dead letters have two copies.
@@ -169,7 +169,7 @@ def skip(
         if len(named) > 1:
             brokers = ", ".join(f"{each.broker_name}/{each.queue_id}" for each in named)
             raise click.BadParameter(f"QUEUE {queue}: several brokers have it, give one of {brokers}")
-        copied = "to the dead letters" if to_dead_letters else "without a copy"
+        copied = "with a copy in its dead letters" if to_dead_letters else "without a copy in its dead letters"
         confirm(f"skip the message at offset {offset:,} of queue {queue} of {topic} for group {group}, {copied}", yes=yes)
         move = admin.skip_message(group, named[0], offset, to_dead_letters=to_dead_letters)
     if as_json:

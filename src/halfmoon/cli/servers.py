@@ -65,14 +65,12 @@ REGISTER_WITH = Flag(
     "Name servers to register with, separated by ';' (for broker, also HALFMOON_NAMESERVER or NAMESRV_ADDR).",
 )
 SET = Flag("--set", "KEY=VALUE", None, "Any setting, by its name here or in RocketMQ's broker.conf; may be repeated.", many=True)
-ACL = Flag("--acl", "FILE", None, "File of accounts (plain_acl.yml): take requests from these alone.")
+ACL = Flag("--acl", "FILE", None, "File of accounts (plain_acl.yml): accept requests from these accounts only.")
 ALLOW_REMOTE = Flag("--allow-remote", "", None, "Accept connections from other machines; requires --acl and TLS, or --insecure.")
 NAMES_REMOTE = Flag("--allow-remote", "", None, "Accept connections from other machines; see register_secret for who registers.")
 INSECURE = Flag("--insecure", "", None, "With --allow-remote: let every machine send, read and administer, without accounts.")
 BROKERS = Flag("--brokers", "N", None, f"A cluster of N brokers, up to {BROKERS_MAX}, to try and test with; ports ten apart.", "1")
-EPHEMERAL = Flag(
-    "--ephemeral", "", None, "For tests: free ports, small files in a directory that goes at the end, ready line as JSON."
-)
+EPHEMERAL = Flag("--ephemeral", "", None, "For tests: free ports, small files in a temporary directory, ready line as JSON.")
 UNTIL_EOF = Flag("--until-eof", "", None, "Stop when standard input ends, as a pipe does when the process at its other end dies.")
 HTTP_PORT = Flag(
     "--http-port", "PORT", "http.http_port", "Port for monitoring: /metrics, /healthz and /readyz; 0 takes a free one."

@@ -175,7 +175,7 @@ def trim(
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Have old messages of a topic delivered to nobody any more: raise the lowest offsets of its queues.
+    """Hide old messages of a topic from all consumers, by raising the minimum offsets of its queues.
 
     Consumers that are behind go on at the lowest offset. Disk space is freed when log files expire, as before; lookups by id or key
     find the messages until then. RocketMQ's own brokers cannot trim topics.
@@ -189,7 +189,7 @@ def trim(
         queues = named_queues(list(admin.topic_stats(topic)), queue) if queue else None
         if not dry_run:
             count = _trimmed(admin.trim_topic(topic, before_ms=before_ms, offset=offset, queues=queues, dry_run=True))
-            confirm(f"trim topic {topic}, so that {count_text(count)} of it will not be delivered any more", yes=yes)
+            confirm(f"trim topic {topic}: {count_text(count)} will never be delivered again", yes=yes)
         trims = admin.trim_topic(topic, before_ms=before_ms, offset=offset, queues=queues, dry_run=dry_run)
     if as_json:
         show_json({"topic": topic, "dry_run": dry_run, "queues": [

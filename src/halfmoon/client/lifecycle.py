@@ -100,7 +100,7 @@ class Client(ByKeyword, Generic[S]):
         if self.state != "new":
             raise UsageError(f"The {self.called} service state not OK, maybe started once")
         if not self.settings.nameserver:
-            raise NoNameServer("No name server address, please set it.")
+            raise NoNameServer('no name server address: give nameserver="host:port", or set HALFMOON_NAMESERVER')
         self.state, self._loop = "starting", asyncio.get_running_loop()
         self.driver = AsyncioDriver(
             Connections(

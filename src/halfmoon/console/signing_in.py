@@ -74,7 +74,7 @@ class SigningIn:
         try:
             if new != again:
                 raise UsageError("the new password and its repetition differ")
-            await self._check(name, old, visitor.address, "the old password is wrong")
+            await self._check(name, old, visitor.address, "the current or one-time password is wrong")
             async with self._hashing:
                 await to_thread(services.users.change_password, name, new)
         except UsageError as exc:

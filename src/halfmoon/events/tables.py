@@ -19,8 +19,8 @@ class TableMissing(UsageError):
     def __init__(self, table: str) -> None:
         maker = "Consumers(…)" if table == CONSUMED.name else "publisher"
         super().__init__(
-            f"the table {table} is not where the database looks for it: make it once with {maker}.create_tables(), or with the "
-            f"statements that halfmoon.events.tables.create(table, dialect) returns in a migration of yours"
+            f"the table {table} does not exist, or not in the schema that the connection uses: create it once with "
+            f"{maker}.create_tables(), or in a migration, with the statements of halfmoon.events.tables.create(table, dialect)"
         )
         self.table = table
 

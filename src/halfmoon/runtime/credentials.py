@@ -58,5 +58,5 @@ def _values(text: str) -> list[tuple[str, str]]:
 
 def _pair(access_key: str, secret_key: str, security_token: str, what: str) -> Credentials:
     if not access_key or not secret_key:
-        raise SettingError(f"{what} must be given both, or none of them")
+        raise SettingError(f"{what}: give both, or neither")
     return Credentials(access_key, secret_key, security_token)

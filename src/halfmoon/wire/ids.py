@@ -85,10 +85,10 @@ def parse_offset_msg_id(text: str) -> OffsetMsgId:
     except ValueError:
         data = b""
     if not data:
-        raise UsageError(f"not an offset message id: {text!r}")
+        raise UsageError(f"not an offset message id: {text!r}; for an id from the sender, name the topic, too")
     host, (offset,) = data[:-8], _OFFSET.unpack_from(data, len(data) - 8)
     if offset < 0 or not 0 < _PORT.unpack_from(host, len(host) - 4)[0] < 65536:
-        raise UsageError(f"not an offset message id: {text!r}")
+        raise UsageError(f"not an offset message id: {text!r}; for an id from the sender, name the topic, too")
     return OffsetMsgId(host, offset)
 
 

@@ -325,7 +325,7 @@ def test_a_format_writes_tokens_and_escapes(run, topic):
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (("--format", "%z"), "%z is no token; these are: %b body"),
+        (("--format", "%z"), "%z is unknown; use %b body"),
         (("--format", "\\q"), "\\q is no escape"),
         (("--format", "\\x4"), "is no escape"),
         (("--format", "%b", "--json"), "give one of --format, --bodies and --json"),

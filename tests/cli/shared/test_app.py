@@ -171,4 +171,4 @@ def test_an_alias_runs_the_command_and_both_helps_name_it(capsys):
     out = capsys.readouterr().out
     assert seen == ["shown"]
     assert "show, describe  Show a thing." in out
-    assert "show, also called describe." in out
+    assert "Names: show, describe." in out

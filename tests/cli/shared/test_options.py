@@ -111,7 +111,7 @@ def test_anything_else_ends_the_command(monkeypatch, typed):
 def test_without_a_terminal_nobody_is_asked_and_it_is_refused(monkeypatch, capsys, ask):
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
 
-    with pytest.raises(UsageError, match=r"^Not done. Add --yes to delete topic orders.* without a prompt.$"):
+    with pytest.raises(UsageError, match=r"^Not done. Add --yes to delete topic orders.*\.$"):
         ask("delete topic orders", yes=False)
 
     ask("delete topic orders", yes=True)

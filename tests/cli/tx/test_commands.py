@@ -225,7 +225,7 @@ def test_without_a_terminal_a_decision_needs_yes(run, topic, shop):
 
     for verb in ("commit", "rollback"):
         ran = run("tx", verb, unique)
-        assert (ran.code, "Not done. Add --yes to decide without a prompt." in ran.err) == (2, True)
+        assert (ran.code, "Not done. Add --yes to decide." in ran.err) == (2, True)
     assert run("tx", "show", unique, "--json").json()["state"] == "PREPARED"
 
 

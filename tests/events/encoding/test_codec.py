@@ -319,7 +319,7 @@ def test_a_model_that_cannot_be_written_is_refused():
     class Loose(pydantic.BaseModel):
         value: Any
 
-    refused(Raw(data=b"\xff"), "cannot travel as application/json")
+    refused(Raw(data=b"\xff"), "cannot be encoded as application/json")
     refused({"m": Loose(value=[1, math.nan])}, r"payload\.m\.value\[1\]: nan")
 
 

@@ -99,7 +99,7 @@ def test_another_content_type_can_be_added():
     encoded = codecs.encode([["a", "b"], ["c", "d"]], content_type="text/csv")
 
     assert codecs.decode("text/csv", 1, encoded.body) == ["a,b", "c,d"]
-    with pytest.raises(PayloadRefused, match="cannot travel as text/csv"):
+    with pytest.raises(PayloadRefused, match="cannot be encoded as text/csv"):
         codecs.encode(3, content_type="text/csv")
 
 

@@ -225,7 +225,7 @@ def test_a_relay_whose_table_of_kept_events_is_missing_sends_nothing_and_says_so
     wire = Wire()
     with caplog.at_level(logging.WARNING, "halfmoon.events"), Relay(outbox.provider, wire, poll_ms=20, keep_sent=60) as relay:
         error = until(lambda: relay.figures().error)
-    assert "the table halfmoon_sent is not where the database looks" in error
+    assert "the table halfmoon_sent does not exist" in error
     assert len([record for record in caplog.records if "halfmoon_sent" in record.getMessage()]) == 1
     assert (wire.ids, outbox.ids) == ([], ["A"])
 

@@ -41,7 +41,7 @@ def test_it_goes_on_trying_and_warns_once(caplog: pytest.LogCaptureFixture) -> N
     until(over(BackgroundStart(one.start, "publisher P_shop")))
     assert one.tries == 4
     assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
-        "publisher P_shop cannot connect, it goes on trying: first"
+        "publisher P_shop cannot connect; trying again: first"
     ]
 
 

@@ -189,7 +189,7 @@ def test_a_block_that_begins_with_making_the_tables_is_warned_only(
     transport: FakeTransport, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Publisher("P_shop", transport=transport, provider=Blocks(tmp_path / "shop.db")) as publisher:
-        assert "halfmoon_event is not where the database looks" in caplog.text
+        assert "halfmoon_event does not exist" in caplog.text
         publisher.create_tables()
         publisher.publish(T, C, 1, transactional=False)
 
@@ -217,7 +217,7 @@ async def test_on_an_event_loop_the_database_is_asked_in_another_thread(
     with Publisher("P_shop", transport=transport, provider=Watched(tmp_path / "shop.db")):
         assert asked == []
     async with Publisher("P_shop", transport=FakeTransport(), provider=Watched(tmp_path / "shop.db")):
-        assert "halfmoon_event is not where the database looks" in caplog.text
+        assert "halfmoon_event does not exist" in caplog.text
     assert threading.current_thread() not in asked
 
 

@@ -54,7 +54,7 @@ class MessageFormat:
                 at += 2
                 continue
             elif sign == "%":
-                raise click.BadParameter(f"--format: %{token} is no token; these are: {TOKENS_TEXT}, %% percent sign")
+                raise click.BadParameter(f"--format: %{token} is unknown; use {TOKENS_TEXT}, %% percent sign")
             elif sign == "\\":
                 part, at = _escaped(text, at + 1)
             else:

@@ -15,7 +15,7 @@ from halfmoon.shown.texts import EPOCH_MS_MIN, TIME_FORMS
 
 Since = Annotated[
     str,
-    Option("--since", metavar="TIME", help=f"Where to begin: first, last, {TIME_FORMS}. A group's progress comes before it."),
+    Option("--since", metavar="TIME", help=f"Where to begin: first, last, {TIME_FORMS}. A group's own progress wins."),
 ]
 Last = Annotated[int | None, Option("--last", min=1, max=10_000, help="Only the newest N messages, before any filter.")]
 Offset = Annotated[int | None, Option("--offset", min=0, metavar="OFFSET", help="Begin at this offset of each queue.")]

@@ -43,7 +43,7 @@ def _extension() -> Check:
         text = f"halfmoon-native {version('halfmoon-native')} belongs to another version of Halfmoon, so that Python does its work"
         return Check("extension", WARNING, text, "install the wheel of halfmoon-native that was built with this one")
     except PackageNotFoundError:
-        remedy = f"install the wheel of halfmoon-native, where speed matters; see {see('install')}"
+        remedy = f"for more throughput, install the wheel of halfmoon-native; see {see('install')}"
         return Check("extension", NOTE, "halfmoon-native is not installed: everything works, slower", remedy)
 
 

@@ -33,7 +33,7 @@ OrderKey = Annotated[
 ]
 KeyDelimiter = Annotated[
     str | None,
-    Option("--key-delimiter", metavar="TEXT", help="Each line is a key, this text, and a body; \\t is a tab."),
+    Option("--key-delimiter", metavar="TEXT", help="Split each line at this text into key and body; \\t is a tab."),
 ]
 Properties = Annotated[list[str] | None, Option("--property", "-p", metavar="NAME=VALUE", help="A property; may be repeated.")]
 Delay = Annotated[str | None, Option("--delay", metavar="DURATION", help="Deliver after this delay: 10s, 5m, 3d.")]
@@ -120,7 +120,9 @@ def _keyed(bodies: Iterable[bytes], delimiter: str | None) -> Iterator[tuple[str
             continue
         key, found, rest = body.partition(between)
         if not found:
-            raise click.BadParameter(f"--key-delimiter {delimiter}: message {number} does not have it; those before it are sent")
+            raise click.BadParameter(
+                f"message {number} does not contain the key delimiter {delimiter!r}; the messages before it were sent"
+            )
         yield key.decode("utf-8", "surrogateescape"), rest
 
 

@@ -36,7 +36,7 @@ def reply(
     body: Annotated[str | None, Argument(metavar="[BODY]", help="Body of every reply.")] = None,
     echo: Annotated[bool, Option("--echo", help="Reply with the body of the request.")] = False,
     command: Annotated[
-        str | None, Option("--command", metavar="COMMAND", help="Reply with what this prints, given the request on standard input.")
+        str | None, Option("--command", metavar="COMMAND", help="Reply with this command's output; the request is its input.")
     ] = None,
     command_wait: Annotated[str, Option("--command-wait", metavar="DURATION", help="How long the command may take.")] = "10s",
     count: Annotated[int | None, Option("--count", "-c", min=1, help="Stop after N requests.")] = None,
@@ -48,8 +48,8 @@ def reply(
 ) -> None:
     """Reply to the requests of a topic until Ctrl-C, and print a line for each.
 
-    A new group begins with the requests that come from now on. Requests that nobody waits for any more are left out, and so are
-    messages that are no requests. Exit code 1 if --command fails: the request is consumed, and gets no reply.
+    A new group begins with the requests that are sent from now on. Expired requests and messages that are not requests are
+    skipped. Exit code 1 if --command fails: the request is consumed, and gets no reply.
 
     Example: halfmoon reply questions 42
 
@@ -97,7 +97,7 @@ def _outcome(producer: halfmoon.Producer, request: StoredMessage, answer: Answer
     """Reply to one request; return the outcome in words. Raises CommandFailed."""
     age_ms, lives_ms = time.time_ns() // 1_000_000 - request.born_ms, request.properties.get("TTL", "")
     if lives_ms.isdecimal() and age_ms > int(lives_ms[:12]):
-        return "left out: nobody waits for the reply any more"
+        return "skipped: the sender no longer waits for a reply"
     try:
         producer.reply(request, answer(request))
     except CommandFailed:

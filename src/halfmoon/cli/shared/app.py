@@ -75,7 +75,7 @@ class DeclaredCommand(click.Command):
         if self.aliases:
             formatter.write_paragraph()
             with formatter.indentation():
-                formatter.write_text(f"{self.name}, also called {', '.join(self.aliases)}.")
+                formatter.write_text(f"Names: {', '.join((self.name or '', *self.aliases))}.")
         super().format_help_text(ctx, formatter)
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:

@@ -96,4 +96,4 @@ def confirm(what: str, *, yes: bool) -> None:
 def check_terminal(what: str, *, yes: bool) -> None:
     """Raise UsageError if confirmation is needed and standard input is no terminal. For actions that prepare before they ask."""
     if not yes and not sys.stdin.isatty():
-        raise UsageError(f"Not done. Add --yes to {what} without a prompt.")
+        raise UsageError(f"Not done. Add --yes to {what}.")

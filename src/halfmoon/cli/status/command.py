@@ -112,7 +112,7 @@ def _show(status: ClusterStatus) -> None:
     if status.brokers:
         show_table("brokers", BROKER_COLUMNS, map(_row, status.brokers))
     if slow := [broker.name for broker in status.brokers if broker.native == ""]:
-        say(f"slower than need be, without the package halfmoon-native: {', '.join(dict.fromkeys(slow))}")
+        say(f"without halfmoon-native, so with less throughput: {', '.join(dict.fromkeys(slow))}")
     if status.backlog:
         rows = [
             (

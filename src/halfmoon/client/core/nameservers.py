@@ -37,7 +37,7 @@ class NameServers:
         Raises NoNameServer when none is set, NoNameServerAnswers, which names each with the reason.
         """
         if not self.addresses:
-            raise NoNameServer("No name server address, please set it.")
+            raise NoNameServer('no name server address: give nameserver="host:port", or set HALFMOON_NAMESERVER')
         errors: dict[str, NetworkError] = {}
         for _ in range(len(self.addresses)):
             try:

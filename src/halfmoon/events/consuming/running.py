@@ -115,7 +115,9 @@ def module_named(name: str) -> ModuleType:
         return import_module(name)
     except ModuleNotFoundError as exc:
         if exc.name is not None and (name == exc.name or name.startswith(f"{exc.name}.")):
-            raise ModuleRefused(name, f"there is no module {exc.name}; is its directory on PYTHONPATH?") from exc
+            raise ModuleRefused(
+                name, f"there is no module {exc.name}; give a dotted name, and see that PYTHONPATH has its directory"
+            ) from exc
         raise ModuleRefused(name, f"it needs {exc.name}, which is not installed ({_where(exc)})") from exc
     except Exception as exc:
         text = exc.msg if isinstance(exc, SyntaxError) else exc  # whose text would name file and line once more

@@ -116,11 +116,11 @@ class Codecs:
         try:
             body = encode(payload)
         except NotEncodable as exc:
-            raise PayloadRefused(f"{exc}; the payload cannot travel as {content_type}") from None
+            raise PayloadRefused(f"{exc}; the payload cannot be encoded as {content_type}") from None
         except PayloadRefused:
             raise
         except Exception as exc:
-            raise PayloadRefused(f"payload: it cannot travel as {content_type}: {exc}") from exc
+            raise PayloadRefused(f"payload: it cannot be encoded as {content_type}: {exc}") from exc
         if not isinstance(body, bytes):
             raise PayloadRefused(f"payload: the codec of {content_type} gave {type(body).__name__}, not bytes")
         if not body:

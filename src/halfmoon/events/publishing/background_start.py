@@ -54,7 +54,7 @@ def _run(method: weakref.WeakMethod[Any], stopped: SimpleQueue[None], name: str,
             return
         except Exception as exc:
             level = logging.INFO if warned else logging.WARNING
-            log.log(level, "%s cannot connect, it goes on trying: %s", name, str(exc))  # a log that keeps an error keeps its frames
+            log.log(level, "%s cannot connect; trying again: %s", name, str(exc))  # a log that keeps an error keeps its frames
         del start  # nothing is kept alive by waiting
         warned, pause_s = True, next_s * random.uniform(0.5, 1)
         next_s = min(next_s * 2, PAUSE_S_MAX)

@@ -178,11 +178,11 @@ class DeliveryModes:
                 "publish(…, at_once=True)"
             )
         if self.rules.strict:
-            known = f" ({block} is open, and is none of this publisher's)" if block else ""
+            known = f" ({block} is open, but does not belong to this publisher)" if block else ""
             without = "at_once=True" if block or self.rules.outbox else "transactional=False"
             raise NoTransaction(
-                f"{event} needs a transaction, and none is certain here{known}; nothing was sent. {self.provider.ways}. "
-                f"To send it without a transaction: publish(…, {without})"
+                f"{event} needs a transaction, and none of this publisher's is open here{known}; nothing was sent. "
+                f"{self.provider.ways}. To send it without a transaction: publish(…, {without})"
             )
         if not self._warned:
             self._warned = True

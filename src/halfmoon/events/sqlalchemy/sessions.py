@@ -142,8 +142,8 @@ class SessionProvider(DatabaseProvider):
 
     handles = "sessions"
     ways = (
-        "Name the session (publish(…, session=session)), have a dependency give events.bound_to(session), or publish where the "
-        "one session that is open was made (with Session.begin() as session: …)"
+        "Publish inside `with Session.begin() as session:`, in the same thread or task; elsewhere pass the session, with "
+        "publish(…, session=session) or events.bound_to(session)"
     )
 
     def rows(self, transaction: LocalTransaction) -> Rows:

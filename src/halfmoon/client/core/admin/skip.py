@@ -49,7 +49,7 @@ def _check(moves: list[OffsetMove], offset: int) -> None:
     if move.now != offset:
         where = f"queue {move.queue.queue_id} of {move.queue.topic} at {move.queue.broker_name}"
         now = "has no progress" if move.now is None else f"is at offset {move.now:,}"
-        raise OffsetIllegal(f"the group {now} in {where}, not at {offset:,}: nothing was moved. Look at the group again")
+        raise OffsetIllegal(f"the group {now} in {where}, not at {offset:,}: nothing was moved; see `halfmoon group show`")
 
 
 def _copy(admin: AdminCore, group: str, queue: MessageQueue, offset: int) -> Op[None]:

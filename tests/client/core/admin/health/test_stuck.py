@@ -41,6 +41,13 @@ def test_the_facts_of_a_stuck_queue_stand_beside_its_words():
     assert (finding.tries, finding.reason, finding.since_ms) == (235, "KeyError: 'price'", NOW - 240_000)
 
 
+def test_the_remedy_of_a_stuck_queue_is_the_command_to_copy():
+    known = group({"a": member(**POISON)}, late(100_000))
+    known.group = "C_shop"
+    [finding] = findings(known, NOW)
+    assert "`halfmoon group skip C_shop orders broker-a/0 --offset 111`" in finding.do
+
+
 def test_a_message_that_failed_once_or_twice_is_no_reason_yet():
     once = {**POISON, "failed_tries": 2, "failed_since_ms": NOW - 2_000}
     assert stuck(group({"a": member(**once)}, late(2_000))) == []

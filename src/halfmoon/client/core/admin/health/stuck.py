@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 
@@ -12,7 +13,6 @@ from halfmoon.shown.texts import span_text, tries_text
 
 TRIES = 3
 """Failed tries of its first message, as a member reports them, from which on a queue counts as stuck at once."""
-POISON = "Repair the listener, or skip the message: `halfmoon group skip`."
 STANDS_STILL = "See in the members' logs what the listener does."
 
 
@@ -37,7 +37,7 @@ def stuck_findings(known: GroupFacts, now_ms: int, stuck_ms: int, explained: Col
     """
     found = sorted(_stuck_queues(known, now_ms, stuck_ms, explained))
     for each in found[:NAMED_MAX]:
-        span, do = span_text(now_ms - each.since_ms), POISON
+        span, do = span_text(now_ms - each.since_ms), _remedy(known.group, each)
         if each.tries is not None:
             why = f": {each.reason}, {tries_text(each.tries)}, {span}"
         elif each.member is not None:
@@ -51,6 +51,12 @@ def stuck_findings(known: GroupFacts, now_ms: int, stuck_ms: int, explained: Col
         )  # fmt: skip
     if (more := len(found) - NAMED_MAX) > 0:
         yield Finding("stuck", f"{more:,} more {'queue is' if more == 1 else 'queues are'} stuck.", STANDS_STILL)
+
+
+def _remedy(group: str, stuck: StuckQueue) -> str:
+    queue = stuck.queue
+    words = [group, queue.topic, f"{queue.broker_name}/{queue.queue_id}", "--offset", str(stuck.offset)]
+    return f"Repair the listener, or skip the message: `halfmoon group skip {shlex.join(words)}`."
 
 
 def _stuck_queues(known: GroupFacts, now_ms: int, stuck_ms: int, explained: Collection[MessageQueue]) -> Iterator[StuckQueue]:
