@@ -203,8 +203,7 @@ async def broker(
     core = server.core
     assert isinstance(core, Broker)
     server.on_turn = core.stats.turned
-    core.admin.certificate_expires_ms = lambda: certificates.expires_ms
-    connections.lost = core.registration.disconnected
+    connections.lost, core.admin.certificate_expires_ms = core.registration.disconnected, lambda: certificates.expires_ms
     if core.access is not None and core.access.rules.certificates and not certificates.asks:
         log.warning("accounts have certificates: %s", UNASKED)
     return Program(server, settings.host, server.bound[0][1], core, connections, driver, disks[0])
