@@ -307,8 +307,7 @@ class Sender:
                 raise error
             tried.append(first.queue.broker_name)
             first = None
-            if _all_refuse(refusing, tried[-1], info, error):
-                raise SendFailed(outgoing.topic, tried, (yield from steady()) - begin, failure_code(error), error) from error
+            yield from self._give_up_if_refused(tried, refusing, info, error, begin)
         while len(tried) <= self.settings.retries_max:
             at: int = yield _STEADY
             if at - begin >= budget_ms:
@@ -324,8 +323,7 @@ class Sender:
                         raise
                     break
                 cause = exc
-                if result is None and _all_refuse(refusing, tried[-1], info, exc):
-                    raise SendFailed(outgoing.topic, tried, (yield from steady()) - begin, failure_code(exc), exc) from exc
+                yield from self._give_up_if_refused(tried, refusing, info, exc, begin, result)
             else:
                 if result.status is SendStatus.SEND_OK or not self.settings.retry_not_stored:
                     return result
@@ -333,6 +331,15 @@ class Sender:
         if result is not None:
             return result
         raise (yield from self._failure(outgoing, tried, cause, begin)) from cause
+
+    def _give_up_if_refused(
+        self, tried: list[str], refusing: set[str], info: PublishInfo, error: Exception, begin: int, result: Any = None
+    ) -> Op[None]:
+        """Note who refused what it will refuse again. Raise SendFailed where each broker of the topic has, and none stored it."""
+        if isinstance(error, NoPermission) and not error.retry:
+            refusing.add(tried[-1])
+            if result is None and all(queue.broker_name in refusing for queue in info.queues):
+                raise SendFailed(info.queues[0].topic, tried, (yield from steady()) - begin, error.code, error) from error
 
     def _failure(self, outgoing: Outgoing, tried: list[str], cause: Exception | None, begin: int) -> Op[Exception]:
         """Return what to raise when no broker stored a message: the attempts are used up, or the time was before they were."""
@@ -502,13 +509,6 @@ class Sender:
 
 
 # ---------------------------------------------------------------- pure
-
-
-def _all_refuse(refusing: set[str], broker: str, info: PublishInfo, error: Exception) -> bool:
-    """Note a broker that refused what it will refuse again; return whether each broker of the topic has."""
-    if isinstance(error, NoPermission) and not error.retry:
-        refusing.add(broker)
-    return bool(refusing) and all(queue.broker_name in refusing for queue in info.queues)
 
 
 def _why_not_together(message: Message, first: Message) -> str:
