@@ -51,7 +51,7 @@ class NameServers:
         raise NoNameServerAnswers(errors)
 
     def _check(self, address: str, reply: Command) -> Op[None]:
-        """Raise NotNameServer where a request was refused, as unknown or without an account, by who knows what brokers are asked."""
+        """Raise NotNameServer where a request was refused, as unknown or without an account, by one that is asked as a broker."""
         if isinstance(broker_error(reply.code, reply.remark), RequestNotSupported | AccessRefused):
             answer = yield from call(address, GetBrokerRuntimeInfo(), b"", self.timeout_ms)
             if answer.code == 0 or isinstance(broker_error(answer.code, answer.remark), AccessRefused):
