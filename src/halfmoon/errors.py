@@ -190,17 +190,19 @@ class NotWritable(NoRoute):
 class SendFailed(HalfmoonError):
     """Every attempt of a send failed. Attributes name the topic, the brokers tried, the cost in ms and the last cause's code.
 
-    ``retry`` is that of the last cause.
+    ``retry`` is that of the last cause where each broker of the topic refused it; else True.
     """
 
     retry = True
 
-    def __init__(self, topic: str, brokers: list[str], cost_ms: int, code: int, cause: BaseException | None = None) -> None:
+    def __init__(
+        self, topic: str, brokers: list[str], cost_ms: int, code: int, cause: BaseException | None = None, *, retry: bool = False
+    ) -> None:
         tried = f"{len(brokers)} attempt{'' if len(brokers) == 1 else 's'} in {cost_ms} ms, at {', '.join(brokers)}"
         reason = failure_text(brokers[-1] if brokers else "", cause)
         super().__init__(f"Could not send to {topic}: {reason} ({tried})")
         self.topic, self.brokers, self.cost_ms, self.code, self.cause = topic, brokers, cost_ms, code, cause
-        self.retry = cause.retry if isinstance(cause, HalfmoonError) else True
+        self.retry = retry or not isinstance(cause, HalfmoonError) or cause.retry
 
 
 def failure_text(broker: str, cause: BaseException | None) -> str:
@@ -320,7 +322,11 @@ class ServiceNotAvailable(BrokerError, code=14, retry=True):
 
 
 class NoPermission(BrokerError, code=16):
-    """Topic, group or broker does not allow this. Another broker may."""
+    """Topic, group or broker does not allow this. Another broker may; ``retry``: the broker is closed as a whole, for a while."""
+
+    def __init__(self, remark: str | None = None, address: str = "", code: int | None = None) -> None:
+        super().__init__(remark, address, code)
+        self.retry = self.remark.startswith("the broker[")
 
 
 class TopicNotFound(BrokerError, code=17, retry=True):

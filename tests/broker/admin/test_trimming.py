@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 
+from halfmoon.broker.admin.trimming import PATH
 from halfmoon.wire.bodies import TopicStatsTable, TrimmedQueues, from_json
 from halfmoon.wire.headers.offset import GetMinOffset, OffsetReply
 from halfmoon.wire.headers.topic import DeleteTopicInBroker, GetTopicStatsInfo, TrimTopic
@@ -99,6 +100,15 @@ def test_a_topic_that_is_made_again_is_not_trimmed(orders):
     at = lowest(orders)
     assert orders.pull("orders", offset=at).code == 0
     assert orders.broker.store.queue_max("orders", 0) - at == 1
+
+
+def test_a_topic_is_not_deleted_while_its_trims_cannot_be_forgotten(orders):
+    """Another one of its name would lose its first messages at the next start."""
+    trim(orders, offset=8)
+    orders.broker.tables.failed[PATH] = "disk full"
+
+    assert orders.ask(DeleteTopicInBroker(topic="orders")).code == 14
+    assert orders.broker.topics.get("orders") is not None
 
 
 @pytest.mark.parametrize("how", [{}, {"offset": 1, "before_ms": 1}])

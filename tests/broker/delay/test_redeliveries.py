@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from halfmoon.broker.delay import redeliveries
-from halfmoon.wire.headers.topic import DeleteTopicInBroker
+from halfmoon.wire.headers.topic import DeleteTopicInBroker, TrimTopic
 from tests.broker.consumers.test_redelivery import back, consuming, sent
 from tests.broker.delay.test_delay import send
 
@@ -70,3 +70,37 @@ def test_offsets_of_delivered_messages_are_removed_while_others_come(talk, monke
 
     assert len(talk.broker.delays.redeliveries._offsets[RETRY, 1]) <= 5
     assert waiting(talk) == 1
+
+
+def test_groups_for_which_nothing_waits_any_more_are_forgotten(talk, monkeypatch):
+    monkeypatch.setattr(redeliveries, "_SWEPT_FROM", 2)
+    counted = redeliveries.DelayedRedeliveries(talk.broker.store, talk.broker.delays.level_queues)
+    for number in range(10):
+        counted.parked(f"%RETRY%G{number}", 1, number)
+        talk.broker.delays.level_queues[1].offset = number + 1
+
+    assert len(counted._offsets) <= 2
+    counted.parked("%RETRY%G", 1, 10)
+    assert (counted.count("%RETRY%G"), counted.count("%RETRY%G9")) == (1, 0)
+    talk.broker.delays.level_queues[1].offset = 0
+
+
+def test_a_tick_after_a_start_reads_a_bounded_number_of_bytes(talk, monkeypatch):
+    given_back(talk, 3)
+    monkeypatch.setattr(redeliveries, "READ_BYTES_AT_ONCE", 1)
+    counted, ticks = redeliveries.DelayedRedeliveries(talk.broker.store, talk.broker.delays.level_queues), 0
+    while not counted.is_complete:
+        counted.read()
+        ticks += 1
+
+    assert (ticks, counted.count(RETRY)) == (3, 3)
+
+
+def test_messages_of_the_retry_topic_that_are_gone_do_not_wait(talk):
+    given_back(talk, 3)
+    talk.wait(11_000)
+    assert talk.broker.progress.redelivery("G") == 3
+
+    talk.ask(TrimTopic(topic=RETRY, offset=2))
+
+    assert talk.broker.progress.redelivery("G") == 1

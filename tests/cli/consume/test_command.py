@@ -291,6 +291,13 @@ def test_a_queue_is_read_between_two_offsets(run, topic):
     assert run("consume", topic, "--queue", "9").code == 2
 
 
+def test_following_has_no_end_at_an_offset(run, topic):
+    ran = run("consume", topic, "--follow", "--until", "4")
+
+    assert ran.code == 2
+    assert "leave --follow out, or give a time" in " ".join(ran.err.split())
+
+
 def test_reading_ends_before_a_time(run, topic):
     _send(run, topic, "before", "before")
     time.sleep(0.05)

@@ -71,3 +71,12 @@ def test_the_extension_is_named_as_switched_off_missing_or_of_another_version(mo
 
     monkeypatch.setattr(module, "version", lambda _: "0.0.9")
     assert "halfmoon-native 0.0.9 belongs to another version" in check("extension").what
+
+
+def test_a_directory_that_may_not_be_looked_at_is_a_finding_and_no_failure(monkeypatch, tmp_path):
+    def refused(self):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "exists", refused)
+
+    assert [check.name for check in machine(tmp_path / "a" / "b")][-1] == "disk"

@@ -83,6 +83,15 @@ def test_each_line_has_its_key_before_a_delimiter(run, topic):
     assert sorted((each["body"], tuple(each["keys"])) for each in found) == [("a:b", ("all", "o-1")), ("c", ("all", "訂單"))]
 
 
+def test_a_line_is_sent_whole_or_not_at_all_however_long_its_key_and_body_are(run, topic, monkeypatch):
+    monkeypatch.setattr("halfmoon.cli.produce.command.BODY_BYTES_MAX", 100)
+    monkeypatch.setattr("halfmoon.cli.produce.command.PROPERTIES_BYTES_MAX", 50)
+    fits = b"a" * 40 + b":" + b"b" * 100
+
+    assert run("produce", topic, "-", "--key-delimiter", ":", stdin=fits + b"\n").code == 0
+    assert _bodies(run, topic) == ["b" * 100]
+
+
 def test_a_line_without_the_key_delimiter_is_refused_by_its_number(run, topic):
     ran = run("produce", topic, "-", "--key-delimiter", "\\t", stdin=b"k\tone\ntwo\n")
 

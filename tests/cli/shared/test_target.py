@@ -9,7 +9,7 @@ import pytest
 
 from halfmoon.cli.contexts.file import ClusterContext
 from halfmoon.cli.main import main
-from halfmoon.cli.shared.command_group import load
+from halfmoon.cli.shared.command_group import COMMANDS, load
 from halfmoon.cli.shared.target import CHANGING, ChosenContext, enter, sign_with
 from halfmoon.testing.local import LocalCluster
 from tests.authority import Authority
@@ -101,6 +101,20 @@ def test_all_commands_that_are_said_to_change_something_exist_and_ask_a_cluster(
         for word in inner:
             command = command.commands[word]
         assert "nameserver" in {param.name for param in command.params}, words
+
+
+def test_all_commands_that_ask_for_a_confirmation_are_said_to_change_something():
+    def commands(command, words):
+        for name, inner in getattr(command, "commands", {}).items():
+            yield from commands(inner, [*words, name])
+        names = {param.name for param in command.params}
+        if {"yes", "nameserver"} <= names:
+            yield " ".join(words)
+
+    asking = {words for name in COMMANDS for words in commands(load(name), [name])}
+
+    assert "group skip" in asking
+    assert asking - CHANGING == set()
 
 
 def test_a_broken_file_stops_only_commands_that_need_it(run, run_alone, monkeypatch, cluster):

@@ -8,10 +8,10 @@ import pytest
 
 from halfmoon.client.core.nameservers import NameServers
 from halfmoon.client.core.route_table import RouteTable
-from halfmoon.errors import ACCESS_REFUSED, NetworkError, NoNameServerAnswers, NoRoute
+from halfmoon.errors import ACCESS_REFUSED, AccessRefused, NetworkError, NoNameServerAnswers, NoRoute
 from halfmoon.runtime.connections.sockets import connect_failed
 from halfmoon.wire.headers.admin import GetBrokerRuntimeInfo
-from halfmoon.wire.headers.route import GetRouteinfoByTopic
+from halfmoon.wire.headers.route import DeleteTopicInNamesrv, GetRouteinfoByTopic
 from tests.client.scripted import Reply, Scripted
 
 
@@ -58,3 +58,21 @@ def test_the_next_name_server_is_asked_where_the_first_is_a_broker():
 
     for seed in range(4):
         assert script.run(NameServers(["a:1", "b:2"], Random(seed)).ask(GetRouteinfoByTopic(topic="t"))).code == 0
+
+
+def test_a_name_server_that_does_not_allow_a_change_is_no_broker():
+    script = Scripted()
+    script.on(DeleteTopicInNamesrv, Reply(1, remark=f"{ACCESS_REFUSED}DELETE_TOPIC_IN_NAMESRV needs the right to register"))
+    script.on(GetBrokerRuntimeInfo, NOT_SUPPORTED)
+
+    with pytest.raises(AccessRefused, match="needs the right to register"):
+        script.run(NameServers(["a:1"], Random(1)).ask(DeleteTopicInNamesrv(topic="t")))
+
+
+def test_a_broker_that_wants_an_account_for_everything_is_named():
+    script = Scripted()
+    script.on(GetRouteinfoByTopic, NO_ACCOUNT)
+    script.on(GetBrokerRuntimeInfo, NO_ACCOUNT)
+
+    with pytest.raises(NoNameServerAnswers, match="a:1 is a broker"):
+        script.run(NameServers(["a:1"], Random(1)).ask(GetRouteinfoByTopic(topic="t")))

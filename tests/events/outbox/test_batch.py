@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from halfmoon.errors import ConnectFailed, MessageIllegal, RequestTimeout
+from halfmoon.errors import ConnectFailed, MessageIllegal, NoPermission, RequestTimeout
 from halfmoon.events.outbox import batch as relay_batch
 from halfmoon.events.outbox import order_key, pack
 from halfmoon.events.outbox.batch import Batch
@@ -162,3 +162,12 @@ def test_a_row_that_may_have_been_sent_before_says_so(attempts, error, sent_as):
     ran(wire, [row(1, attempts=attempts, error=error)])
 
     assert wire.posted[0].attempt == sent_as
+
+
+def test_a_broker_that_is_closed_for_a_while_uses_up_no_tries_of_a_row():
+    """A row is put aside after so many tries of its own; an operator's closing of a broker is none of these."""
+    closed, forbidden = NoPermission("the broker[a] sending message is forbidden"), NoPermission("the topic[T] is forbidden")
+
+    assert (relay_batch.blames_the_way(closed), relay_batch.is_final(closed)) == (True, False)
+    assert not relay_batch.counts(closed, topic_is_up=False)
+    assert relay_batch.is_final(forbidden)

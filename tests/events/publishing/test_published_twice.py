@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session, sessionmaker
 
-from halfmoon.events import Event, PublishedBefore, Publisher, PublishFailed
+from halfmoon.events import Event, NoTransaction, PublishedBefore, Publisher, PublishFailed
 from halfmoon.events.testing import MemoryBus
 from tests.waiting import until
 
@@ -86,3 +86,25 @@ def test_a_publish_that_failed_may_be_repeated_in_its_transaction(shop: Shop):
             shop.events.publish(event)
         shop.events.publish(event)
     assert shop.payloads() == [1]
+
+
+def test_an_event_that_was_sent_at_once_is_as_transactional_as_before_when_it_is_published_again(engine: Engine):
+    bus, made = MemoryBus(), sessionmaker(engine)
+    with Publisher("P_shop", transport=bus, session=made, lazy=True) as events:
+        events.create_tables()
+        event = events.event(T, C, 1)
+        assert events.publish(event, at_once=True).delivery == "sent"
+        with made.begin():
+            assert events.publish(event).delivery == "prepared"
+
+
+def test_what_cannot_be_transactional_is_refused_without_a_word_about_rows_that_were_never_written(
+    engine: Engine, caplog: pytest.LogCaptureFixture
+):
+    alone = sessionmaker(engine.execution_options(isolation_level="AUTOCOMMIT"))
+    with Publisher("P_shop", transport=MemoryBus(), session=alone, lazy=True) as events:
+        events.create_tables()
+        with alone.begin(), pytest.raises(NoTransaction, match="AUTOCOMMIT"):
+            events.publish(T, C, 1)
+
+    assert "token rows" not in caplog.text

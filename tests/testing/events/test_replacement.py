@@ -66,6 +66,20 @@ def test_it_is_restored_where_the_test_fails(shop: Shop):
     assert vars(shop.events) == before
 
 
+def test_it_is_restored_where_what_is_given_is_no_bus_or_its_end_fails(shop: Shop, monkeypatch: pytest.MonkeyPatch):
+    before = dict(vars(shop.events))
+    with pytest.raises(UsageError), replace(shop.events, bus=object()):  # type: ignore[arg-type]
+        pass
+    assert vars(shop.events) == before
+
+    def fail(self: Publisher, flush_ms: int = 0) -> None:
+        raise OSError("the database is gone")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="gone"), replace(shop.events):
+        patch.setattr(Publisher, "close", fail)
+    assert vars(shop.events) == before
+
+
 def test_in_the_block_it_may_be_closed_as_a_lifespan_does_it(shop: Shop):
     for number in (1, 2):
         with replace(shop.events) as bus, shop.events:

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Mapping
 
 from halfmoon.broker.admin.configuration import Configuration
+from halfmoon.broker.admin.trimming import PATH as TRIMS
 from halfmoon.broker.consumers.assignment import PATH as REQUEST_MODES
 from halfmoon.broker.consumers.groups import PATH as GROUPS
 from halfmoon.broker.consumers.offsets import PATH as OFFSETS
@@ -158,7 +159,7 @@ class AdminService(Service):
             self._say_hidden(config, known, request)
         return Reply()
 
-    @saves(OFFSETS, TOPICS, REQUEST_MODES)
+    @saves(OFFSETS, TOPICS, REQUEST_MODES, TRIMS)
     def delete_topic(self, request: Request) -> Reply:
         """Delete a topic, its queues and the groups' progress in it (215); the log keeps the bytes until they expire."""
         topic = request.header(DeleteTopicInBroker).topic

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from halfmoon.broker.admin.trimming import PATH as TRIMS
 from halfmoon.broker.consumers.offsets import PATH as OFFSETS
 from halfmoon.broker.context import Context
 from halfmoon.broker.names import is_system_topic
@@ -53,7 +54,7 @@ class Cleaning(Service):
         self._store.maintenance.clean_now(request.now.steady)
         return Reply()
 
-    @saves(OFFSETS)
+    @saves(OFFSETS, TRIMS)
     def unused_topics(self, request: Request) -> Reply:
         """Remove the queues of topics that do not exist (316).
 

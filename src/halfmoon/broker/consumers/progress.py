@@ -207,9 +207,10 @@ class Progress(Service):
         delayed, config = self._redeliveries(topic), self._topics.get(topic)
         if delayed is None or config is None:
             return delayed
-        queues = range(self._topics.queue_count(config))
-        ends = ((self._store.queue_max(topic, queue_id), self._offsets.get(group, topic, queue_id) or 0) for queue_id in queues)
-        return delayed + sum(max(0, end - consumed) for end, consumed in ends)
+        for queue_id in range(self._topics.queue_count(config)):
+            consumed = max(self._offsets.get(group, topic, queue_id) or 0, self._store.queue_min(topic, queue_id))
+            delayed += max(0, self._store.queue_max(topic, queue_id) - consumed)
+        return delayed
 
     def _topics_of(self, group: str) -> list[str]:
         return self._with_subscribed(group, self._offsets.topics_of(group))

@@ -7,8 +7,9 @@ down. After a start the records of the messages that wait are read, some in each
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
+from itertools import accumulate
 
 from halfmoon.broker.delay.level_queue import LevelQueue
 from halfmoon.broker.names import RETRY_PREFIX, SCHEDULE_TOPIC
@@ -18,10 +19,12 @@ from halfmoon.store.entries import entries_at
 from halfmoon.store.records import whole_record
 from halfmoon.store.store import Store
 
-READ_AT_ONCE = 64
-"""Records that one tick reads after a start: about 1 ms."""
+READ_AT_ONCE, READ_BYTES_AT_ONCE = 64, 256 * 1024
+"""Records that one tick reads after a start, and their bytes, but for one record: about 1 ms."""
 _PRUNED_FROM = 64
 """Length from which on offsets that are delivered are removed when a message is parked."""
+_SWEPT_FROM = 1024
+"""Retry topics and levels from which on those are forgotten for which nothing waits, when another one comes."""
 
 
 class DelayedRedeliveries:
@@ -30,6 +33,7 @@ class DelayedRedeliveries:
     def __init__(self, store: Store, lanes: Mapping[int, LevelQueue]) -> None:
         self._store, self._lanes = store, lanes
         self._offsets: dict[tuple[str, int], array[int]] = {}
+        self._swept_from = _SWEPT_FROM
         self._read: dict[tuple[str, int], array[int]] = {}
         """Those that were parked before the start."""
         ends = ((level, lane.offset, store.queue_max(SCHEDULE_TOPIC, level - 1)) for level, lane in lanes.items())
@@ -44,23 +48,28 @@ class DelayedRedeliveries:
         """Note a message that was parked now."""
         if not topic.startswith(RETRY_PREFIX):
             return
+        if (topic, level) not in self._offsets and len(self._offsets) >= self._swept_from:
+            for key in list(self._offsets):
+                self._prune(key)
+            self._swept_from = max(_SWEPT_FROM, 2 * len(self._offsets))
         offsets = self._offsets.setdefault((topic, level), array("q"))
         if len(offsets) >= _PRUNED_FROM and offsets[len(offsets) // 2] < self._lanes[level].offset:
-            self._prune((topic, level))
+            del offsets[: bisect_left(offsets, self._lanes[level].offset)]
         offsets.append(queue_offset)
 
     def count(self, topic: str) -> int | None:
         """Return how many messages for a retry topic are delayed; None: not known yet."""
         if self._unread:
             return None
-        keys = [(topic, level) for level in self._lanes if (topic, level) in self._offsets]
-        for key in keys:
-            self._prune(key)
-        return sum(len(self._offsets[key]) for key in keys)
+        return sum(self._prune((topic, level)) for level in self._lanes if (topic, level) in self._offsets)
 
-    def _prune(self, key: tuple[str, int]) -> None:
+    def _prune(self, key: tuple[str, int]) -> int:
+        """Forget what is delivered; return how many messages are left."""
         offsets = self._offsets[key]
         del offsets[: bisect_left(offsets, self._lanes[key[1]].offset)]
+        if not offsets:
+            del self._offsets[key]
+        return len(offsets)
 
     def read(self) -> None:
         """Read some of the messages that were parked before the start."""
@@ -69,6 +78,8 @@ class DelayedRedeliveries:
         level, begin, end = self._unread.pop()
         begin = max(begin, self._store.queue_min(SCHEDULE_TOPIC, level - 1))
         entries = entries_at(self._store, SCHEDULE_TOPIC, level - 1, begin, max(0, min(READ_AT_ONCE, end - begin)))
+        sizes = list(accumulate(entry.size for entry in entries))
+        entries = entries[: max(1, bisect_right(sizes, READ_BYTES_AT_ONCE))]
         for entry in entries:
             record = self._store.record(entry.physical_offset, entry.size) if entry.size else None
             try:

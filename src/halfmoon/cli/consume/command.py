@@ -77,6 +77,8 @@ def consume(
     subscription(topic, expression, sql=sql)  # a wrong filter is refused before any server is asked
     show = _shower(text, bodies_only=bodies_only, as_json=as_json)
     wanted = selection.wanted(by_group=group is not None)
+    if follow and wanted.until_offset is not None:
+        raise click.BadParameter("--until with an offset ends in what is stored: leave --follow out, or give a time")
     idle_ms = duration_ms(idle, "--idle", at_least="1ms")
     check_topic(nameserver, topic)
     if group is None:

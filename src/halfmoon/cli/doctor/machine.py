@@ -76,7 +76,8 @@ def _files() -> Check:
 
 def _disk(data: Path) -> Check:
     """Check the file system of the data directory, or of its nearest parent that exists."""
-    there = next(path for path in (data.absolute(), *data.absolute().parents) if path.exists())
+    # Path.exists raises where a parent may not be searched.
+    there = next(path for path in (data.absolute(), *data.absolute().parents) if os.path.exists(path))
     usage = shutil.disk_usage(there)
     share = usage.used / (usage.used + usage.free) if usage.used + usage.free else 1.0
     text = f"{share:.0%} used, {size_text(usage.free)} free at {there}"

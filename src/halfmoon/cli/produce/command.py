@@ -15,7 +15,7 @@ from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.options import LOCAL, Json, NameServer, Topic, duration_ms, pairs, time_ms
 from halfmoon.cli.shared.output import report, show_json
 from halfmoon.errors import HalfmoonError
-from halfmoon.limits import BODY_BYTES_MAX
+from halfmoon.limits import BODY_BYTES_MAX, PROPERTIES_BYTES_MAX
 from halfmoon.model import Message, SendResult, SendStatus
 
 app = App()
@@ -140,7 +140,8 @@ def _bodies(arguments: list[str] | None, file: Path | None, *, whole: bool) -> I
 
 def _read(source: BinaryIO, *, whole: bool) -> Iterator[bytes]:
     """Yield one body, or one a line (empty lines are left out). The producer refuses a body that is too long for brokers."""
-    limit = BODY_BYTES_MAX + 2  # one byte over, whatever ends the line: the producer refuses it
+    # One byte over, whatever ends the line, and behind whatever key: the producer refuses it, or the key.
+    limit = BODY_BYTES_MAX + 2 + PROPERTIES_BYTES_MAX
     if whole:
         yield source.read(limit)
         return

@@ -6,6 +6,7 @@ import time
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
+from heapq import nlargest
 
 import click
 
@@ -149,7 +150,7 @@ def newest(
         return message.store_ms, message.queue, message.queue_offset
 
     tails = {queue: (max(start, end - count), end) for queue, (start, end) in spans.items()}
-    found = sorted(read(nameserver, tails), key=place)[-count:]
+    found = sorted(nlargest(count, read(nameserver, tails), key=place), key=place)
     if expression == "*" and sql is None:
         return found
     places = set(map(place, found))

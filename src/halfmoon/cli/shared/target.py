@@ -25,9 +25,10 @@ CREDENTIALS = ("HALFMOON_CREDENTIALS", "HALFMOON_ACCESS_KEY", "HALFMOON_SECRET_K
 VARIABLE, IN_USE = "HALFMOON_CONTEXT", "in use"
 
 CHANGING = frozenset({
-    "topic create", "topic delete", "topic trim", "group create", "group delete", "group reset", "produce", "request", "reply",
-    "msg resend", "tx check", "tx commit", "tx rollback", "tx resume", "delay cancel", "dlq replay", "outbox relay", "acl add",
-    "acl remove", "config set", "bench send", "bench tx", "spark replay", "spark dlq replay",
+    "topic create", "topic delete", "topic trim", "group create", "group delete", "group reset", "group skip", "produce",
+    "request", "reply", "msg resend", "tx check", "tx commit", "tx rollback", "tx resume", "delay cancel", "dlq replay",
+    "outbox relay", "acl add", "acl rotate", "acl remove", "config set", "bench send", "bench tx", "spark replay",
+    "spark dlq replay",
 })  # fmt: skip
 """Commands that change a cluster. They name the context that they act on, to standard error, unless it is the default."""
 

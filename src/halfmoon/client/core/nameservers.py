@@ -51,14 +51,11 @@ class NameServers:
         raise NoNameServerAnswers(errors)
 
     def _check(self, address: str, reply: Command) -> Op[None]:
-        """Raise NotNameServer where a broker refused a request as unknown, or without an account, as no name server does."""
-        if reply.code == RequestNotSupported.code:
+        """Raise NotNameServer where a request was refused, as unknown or without an account, by one that is asked as a broker."""
+        if isinstance(broker_error(reply.code, reply.remark), RequestNotSupported | AccessRefused):
             answer = yield from call(address, GetBrokerRuntimeInfo(), b"", self.timeout_ms)
-            is_broker = answer.code == 0
-        else:
-            is_broker = isinstance(broker_error(reply.code, reply.remark), AccessRefused)
-        if is_broker:
-            raise NotNameServer(address)
+            if answer.code == 0 or isinstance(broker_error(answer.code, answer.remark), AccessRefused):
+                raise NotNameServer(address)
 
     def ask(self, request: Header, body: bytes = b"") -> Op[Command]:
         """Ask as `call` does and return the reply of code 0. Raises BrokerError besides."""

@@ -145,7 +145,7 @@ def is_final(error: BaseException) -> bool:
     """
     error = _cause(error)
     if isinstance(error, NoPermission):
-        return not error.remark.startswith("the broker[")
+        return not error.retry
     return isinstance(error, Unreadable | MessageRefused | NotWritable) or (
         isinstance(error, UsageError) and not isinstance(error, NotRunning | NoNameServer)
     )

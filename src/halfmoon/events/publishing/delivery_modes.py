@@ -258,7 +258,7 @@ class DeliveryModes:
         self, events: Sequence[Event], transaction: LocalTransaction, error: BaseException, *, blocking: bool
     ) -> Op[None]:
         """Remove token rows after an error, unless it says that the database did not take them."""
-        refused = isinstance(error, TableMissing) or (isinstance(error, PublishFailed) and error.in_database)
+        refused = isinstance(error, TableMissing | NoTransaction) or (isinstance(error, PublishFailed) and error.in_database)
         if refused or not transaction.active:
             return
         ids = [event.id for event in events]

@@ -113,7 +113,7 @@ class Facade:
         Raises UsageError for an event that is wrong, and where the network is to be waited for in a transaction of an event loop.
         """
         for event in events:
-            self._check(event)
+            self._check(event, at_once=at_once)
         if at_once:
             return None, [DeliveryMode.SENT] * len(events)
         provider = self._modes.provider
@@ -144,13 +144,13 @@ class Facade:
             known = listed(sorted(self._topics), 20)
             raise NameRefused(f"topic {topic!r} was not declared: this publisher has {known}; add it to Publisher(topics=…)")
 
-    def _check(self, event: Event) -> None:
+    def _check(self, event: Event, *, at_once: bool) -> None:
         check_name("topic", event.topic)
         check_code(event.code)
         check_id(event.id)
         self.declared(event.topic)
         unanswered = self._checks.provider is None and self._checks.function(event.topic, event.code) is None
-        if unanswered and event.transactional and not self._modes.rules.outbox:
+        if unanswered and event.transactional and not at_once and not self._modes.rules.outbox:
             raise NoChecker(
                 f"{event} is transactional, and no broker's check could be answered: give the publisher the database "
                 f"(session=…), or decorate a function with @check({event.topic!r}, {event.code!r})"

@@ -335,8 +335,8 @@ class Publisher:
         for name, value in changes.items():
             if value is not None:
                 setattr(event, name, value)
-        wanted = self._transactional if event.transactional is None else event.transactional
-        event.transactional = wanted and not at_once
+        if event.transactional is None:
+            event.transactional = self._transactional
         event.local = False
         return event
 

@@ -52,16 +52,19 @@ def _on(publisher: Publisher, bus: MemoryBus) -> Iterator[None]:
         raise UsageError(f"publisher {publisher.group} has a relay that would send to its broker: replace it before it is used")
     before = dict(vars(publisher))
     given = {**publisher._arguments, "transport": bus, "nameserver": "", "lazy": False, "codecs": publisher.codecs}
-    Publisher.__init__(publisher, **given)
-    anew = {name for name, value in vars(publisher).items() if value is not before.get(name, before)}
-    publisher._checks.share(before["_checks"])
-    publisher._facade.body_bytes_max = before["_facade"].body_bytes_max
-    publisher._retention = None
-    setattr(publisher, _REPLACED, True)
+    anew = set(before)
     try:
-        yield
+        Publisher.__init__(publisher, **given)
+        anew = {name for name, value in vars(publisher).items() if value is not before.get(name, before)}
+        publisher._checks.share(before["_checks"])
+        publisher._facade.body_bytes_max = before["_facade"].body_bytes_max
+        publisher._retention = None
+        setattr(publisher, _REPLACED, True)
+        try:
+            yield
+        finally:
+            publisher.close(_CLOSE_MS)
     finally:
-        publisher.close(_CLOSE_MS)
         for name in anew | {_REPLACED, "_relay", "_retention", "_started", "_closed"}:
             vars(publisher).pop(name, None)
         vars(publisher).update({name: value for name, value in before.items() if name not in vars(publisher)})

@@ -123,3 +123,34 @@ def test_a_group_that_takes_nothing_back_has_no_dead_letters_to_move_to(cluster,
     assert progress(admin, group, queue) == 0
     admin.skip_message(group, queue, 0)
     assert progress(admin, group, queue) == 1
+
+
+@pytest.mark.parametrize("namespace", ["", "shop"])
+@pytest.mark.parametrize("before", [[], ["other"], ["good", "other"]], ids=["first of its queue", "behind others", "in between"])
+def test_the_message_that_a_finding_names_can_be_skipped_whatever_a_filter_left_out_before_it(
+    cluster, group, topic, before, namespace
+):
+    seen = []
+
+    def listen(messages):
+        seen.append(messages[0].body)
+        if messages[0].body == b"poison":
+            raise KeyError("price")
+
+    where = {"nameserver": cluster.nameserver, "namespace": namespace}
+    settings = {"orderly": True, "suspend_queue_ms": 10, "consume_from": ConsumeFrom.FIRST_OFFSET}
+    consumer = PushConsumer(group=group, **where, **settings)
+    consumer.subscribe(topic, "good")
+    consumer.on_message(listen)
+    with Admin(**where) as admin, Producer(group="P_skip", **where) as producer:
+        admin.create_topic(topic, queue_count=1)
+        for tag, body in [*((tag, tag.encode()) for tag in before), ("good", b"poison"), ("good", b"last")]:
+            producer.send(Message(topic, body, tag=tag))
+        with consumer:
+            until(lambda: seen.count(b"poison") > 3)
+            assert [one.kind for one in admin.group_findings(group) if one.severity == "blocked"] == ["stuck"]
+            found = admin.group_findings(group)[0]
+            assert (found.queue, found.offset) == (MessageQueue(topic, "broker-a", 0), len(before))
+            admin.skip_message(group, found.queue, found.offset, to_dead_letters=True)
+            until(lambda: b"last" in seen)
+        assert dead(admin, group) == [(b"poison", "skipped by an operator")]

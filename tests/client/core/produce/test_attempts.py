@@ -130,6 +130,43 @@ def test_a_topic_that_may_not_be_written_to_is_tried_once_at_each_broker_and_not
         assert (len(script.asked(SendMessageV2)), caught.value.retry) == (tries, False)
 
 
+@pytest.mark.parametrize("other", [Reply(14, remark="full"), ConnectionLost("gone", "b")], ids=["no space", "lost"])
+def test_a_send_goes_on_while_one_broker_refuses_it_for_good_and_another_has_not(other):
+    script = Scripted()
+    sender = producer(script, TWO)
+    answers = {"broker-a:1": [Reply(16, remark="forbidden")] * 3, "broker-b:1": [other, stored(), stored()]}
+    script.on(SendMessageV2, lambda seen: answers[seen.address].pop(0))
+
+    failed = None
+    try:
+        script.run(sender.send(ORDER))
+    except SendFailed as error:  # the refusing broker was asked first, and the attempts are used up
+        failed = error
+
+    assert failed is None or (len(failed.brokers), failed.retry) == (3, True)
+    assert len(script.asked(SendMessageV2)) == 3
+
+
+def test_a_send_of_one_attempt_may_be_repeated_where_another_broker_was_not_asked():
+    for brokers, retry in ((1, False), (TWO, True)):
+        script = Scripted()
+        sender = producer(script, brokers, retries_max=0)
+        script.on(SendMessageV2, Reply(16, remark="forbidden"))
+
+        with pytest.raises(SendFailed) as caught:
+            script.run(sender.send(ORDER))
+
+        assert caught.value.retry is retry
+
+
+def test_a_broker_that_is_closed_for_a_while_may_be_asked_again():
+    script = Scripted()
+    sender = producer(script)
+    script.on(SendMessageV2, Reply(16, remark="the broker[broker-a] sending message is forbidden"), stored())
+
+    assert script.run(sender.send(ORDER)).status is SendStatus.SEND_OK
+
+
 def test_a_refusal_at_every_broker_gives_its_code():
     script = Scripted()
     sender = producer(script, TWO)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from halfmoon.client.core.produce.bulk import PAUSE_MS, Encoded, deliver
-from halfmoon.errors import IllegalOperation, NetworkError, UsageError
+from halfmoon.errors import IllegalOperation, NetworkError, NoPermission, UsageError
 from halfmoon.model import MessageQueue
 from halfmoon.wire.headers.send import SendBatchMessage, SendMessageV2
 from halfmoon.wire.record import encode_batch
@@ -48,6 +48,18 @@ def test_a_refusal_for_good_is_raised_at_once():
         script.run(deliver(sender, BATCH, QUEUES[:1], 5, 1_000))
 
     assert len(script.asked(SendBatchMessage)) == 1
+
+
+def test_a_broker_that_does_not_allow_it_is_not_asked_again_before_the_others():
+    for queues, tries in ((QUEUES[:1], 1), (QUEUES, 2)):
+        script = Scripted()
+        sender = producer(script, {"broker-a": 1, "broker-b": 1})
+        script.on(SendBatchMessage, Reply(16, remark="the topic[orders] sending message is forbidden"))
+
+        with pytest.raises(NoPermission):
+            script.run(deliver(sender, BATCH, queues, 5, 1_000))
+
+        assert len(script.asked(SendBatchMessage)) == tries
 
 
 def test_a_topic_without_queues_is_refused():

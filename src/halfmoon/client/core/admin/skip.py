@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from halfmoon.client.core.admin.admin import AdminCore
 from halfmoon.client.core.admin.find import read_page
+from halfmoon.client.core.admin.health.group import MEMBERS_MAX
 from halfmoon.client.core.admin.reset import reset_offsets
 from halfmoon.client.core.ask import ask
 from halfmoon.client.core.names import check_group
-from halfmoon.effects import Op
-from halfmoon.errors import NoRoute, OffsetIllegal, UsageError
+from halfmoon.effects import Op, gather
+from halfmoon.errors import ConsumerNotOnline, HalfmoonError, NoRoute, OffsetIllegal, UsageError
 from halfmoon.model import MessageQueue
 from halfmoon.results import OffsetMove
 from halfmoon.wire.headers.send import ConsumerSendMsgBack
@@ -27,29 +28,53 @@ def skip_message(
 ) -> Op[OffsetMove]:
     """Move a group behind the message at the head of a queue, its online members included; return the move.
 
+    The head is where the group's progress is, or the first message that the queue's member has not consumed, where a filter left
+    out what lies between, or there is no progress yet.
+
     With ``to_dead_letters`` the message is first copied to the group's dead letters. A member that is consuming the message right
     now is not interrupted, and its result does not count.
 
-    Raises OffsetIllegal if the group's progress is not at ``offset``, UsageError where the broker cannot move a single queue of a
+    Raises OffsetIllegal if the head is not at ``offset``, UsageError where the broker cannot move a single queue of a
     group that is online, TopicNotFound, GroupNotFound, BrokerError, NetworkError.
     """
     check_group(group)
     then = {queue: offset + 1}
-    _check((yield from reset_offsets(admin, group, queue.topic, then, dry_run=True)), offset)
+    yield from _check(admin, group, (yield from reset_offsets(admin, group, queue.topic, then, dry_run=True)), offset)
     if to_dead_letters:
         yield from _copy(admin, group, queue, offset)
-        _check((yield from reset_offsets(admin, group, queue.topic, then, dry_run=True)), offset)
+        yield from _check(admin, group, (yield from reset_offsets(admin, group, queue.topic, then, dry_run=True)), offset)
     [move] = yield from reset_offsets(admin, group, queue.topic, then)
     return move
 
 
-def _check(moves: list[OffsetMove], offset: int) -> None:
-    """Refuse to move a queue whose progress is not at the message that is to be skipped."""
+def _check(admin: AdminCore, group: str, moves: list[OffsetMove], offset: int) -> Op[None]:
+    """Refuse to move a queue whose head is not the message that is to be skipped."""
     [move] = moves
-    if move.now != offset:
-        where = f"queue {move.queue.queue_id} of {move.queue.topic} at {move.queue.broker_name}"
-        now = "has no progress" if move.now is None else f"is at offset {move.now:,}"
-        raise OffsetIllegal(f"the group {now} in {where}, not at {offset:,}: nothing was moved; see `halfmoon group show`")
+    if move.now == offset:
+        return
+    if move.members and (move.now or 0) <= offset and (yield from _held_from(admin, group, move.queue)) == offset:
+        return
+    where = f"queue {move.queue.queue_id} of {move.queue.topic} at {move.queue.broker_name}"
+    now = "has no progress" if move.now is None else f"is at offset {move.now:,}"
+    raise OffsetIllegal(f"the group {now} in {where}, not at {offset:,}: nothing was moved; see `halfmoon group show`")
+
+
+def _held_from(admin: AdminCore, group: str, queue: MessageQueue) -> Op[int | None]:
+    """Return the offset of the first message of a queue that its member has not consumed; None: no member says."""
+    try:
+        members = (yield from admin.consumer_connections(group)).connection_set[:MEMBERS_MAX]
+    except ConsumerNotOnline:
+        return None
+    for info in (yield from gather([admin.consumer_running_info(group, member.client_id) for member in members])):
+        if isinstance(info, Exception) and not isinstance(info, HalfmoonError):
+            raise info
+        held = None if isinstance(info, Exception) else info.mq_table.get(admin.wire_queue(queue))
+        if held is not None and held.cached_msg_count:
+            # Apache's ordered consumers count the messages that their listener has apart.
+            first = [held.transaction_msg_min_offset] if held.transaction_msg_count else []
+            waits = held.cached_msg_count > held.transaction_msg_count
+            return min([*first, held.cached_msg_min_offset] if waits else first)
+    return None
 
 
 def _copy(admin: AdminCore, group: str, queue: MessageQueue, offset: int) -> Op[None]:

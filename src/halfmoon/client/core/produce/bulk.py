@@ -14,7 +14,7 @@ from halfmoon.client.core.produce.outgoing import Outgoing
 from halfmoon.client.core.produce.send import Sender
 from halfmoon.client.core.produce.send_result import send_result
 from halfmoon.effects import Op, now, sleep
-from halfmoon.errors import ConnectFailed, HalfmoonError, NetworkError, UsageError
+from halfmoon.errors import ConnectFailed, HalfmoonError, NetworkError, NoPermission, UsageError
 from halfmoon.model import WAIT, MessageQueue, SendResult, SendStatus
 from halfmoon.wire import properties as wire_properties
 
@@ -48,11 +48,15 @@ def deliver(sender: Sender, encoded: Encoded, queues: Sequence[MessageQueue], re
     """
     if not queues:
         raise UsageError(f"topic {encoded.topic} has no queue that takes messages")
+    allowing = {queue.broker_name for queue in queues}
     for attempt in range(retries_max + 1):
+        queue = queues[attempt % len(queues)]
         try:
-            return (yield from _attempt(sender, encoded, queues[attempt % len(queues)], timeout_ms))
+            return (yield from _attempt(sender, encoded, queue, timeout_ms))
         except HalfmoonError as exc:
-            if attempt == retries_max or not exc.retry:
+            if is_refusal := isinstance(exc, NoPermission):
+                allowing.discard(queue.broker_name)
+            if attempt == retries_max or not (exc.retry or (is_refusal and allowing)):
                 raise
         yield from sleep(min(PAUSE_MS << min(attempt, 16), PAUSE_MAX_MS))
     raise AssertionError("unreachable")

@@ -24,6 +24,7 @@ from halfmoon.errors import (
     ConnectFailed,
     MessageIllegal,
     NetworkError,
+    NoPermission,
     NotRunning,
     SendFailed,
     TooManyRequests,
@@ -298,7 +299,7 @@ class Sender:
         Raises NoRoute, BrokerError (a code not worth another try), SendFailed, TooManyRequests (the budget is spent).
         """
         info = self.routes.ready(outgoing.topic) or (first.info if first else (yield from self.publish_info(outgoing.topic)))
-        tried: list[str] = []
+        tried, refusing = list[str](), set[str]()
         result: SendResult | None = None  # of an attempt that was stored, without a promise of the broker being kept
         cause = error
         if first is not None and error is not None:
@@ -306,7 +307,7 @@ class Sender:
                 raise error
             tried.append(first.queue.broker_name)
             first = None
-            yield from self._give_up_if_refused(tried, info, error, begin)
+            yield from self._give_up_if_refused(tried, refusing, info, error, begin)
         while len(tried) <= self.settings.retries_max:
             at: int = yield _STEADY
             if at - begin >= budget_ms:
@@ -322,7 +323,7 @@ class Sender:
                         raise
                     break
                 cause = exc
-                yield from self._give_up_if_refused(tried, info, exc, begin, result)
+                yield from self._give_up_if_refused(tried, refusing, info, exc, begin, result)
             else:
                 if result.status is SendStatus.SEND_OK or not self.settings.retry_not_stored:
                     return result
@@ -332,19 +333,20 @@ class Sender:
         raise (yield from self._failure(outgoing, tried, cause, begin)) from cause
 
     def _give_up_if_refused(
-        self, tried: list[str], info: PublishInfo, error: Exception, begin: int, result: SendResult | None = None
+        self, tried: list[str], refusing: set[str], info: PublishInfo, error: Exception, begin: int, result: Any = None
     ) -> Op[None]:
-        """Raise SendFailed where a broker refused what it will refuse again, and the topic has no other to try."""
-        is_final = isinstance(error, BrokerError) and not error.retry and result is None
-        if is_final and all(queue.broker_name in tried for queue in info.queues):
-            raise SendFailed(info.queues[0].topic, tried, (yield from steady()) - begin, failure_code(error), error) from error
+        """Note who refused what it will refuse again. Raise SendFailed where each broker of the topic has, and none stored it."""
+        if isinstance(error, NoPermission) and not error.retry:
+            refusing.add(tried[-1])
+            if result is None and all(queue.broker_name in refusing for queue in info.queues):
+                raise SendFailed(info.queues[0].topic, tried, (yield from steady()) - begin, error.code, error) from error
 
     def _failure(self, outgoing: Outgoing, tried: list[str], cause: Exception | None, begin: int) -> Op[Exception]:
         """Return what to raise when no broker stored a message: the attempts are used up, or the time was before they were."""
         if len(tried) <= self.settings.retries_max:
             reason = failure_text(tried[-1] if tried else "", cause)
             return TooManyRequests(f"Could not send to {outgoing.topic} in time: {reason} (tried: {', '.join(tried) or 'none'})")
-        return SendFailed(outgoing.topic, tried, (yield from steady()) - begin, failure_code(cause), cause)
+        return SendFailed(outgoing.topic, tried, (yield from steady()) - begin, failure_code(cause), cause, retry=True)
 
     def _next_queue(self, outgoing: Outgoing, info: PublishInfo, tried: list[str], at: int) -> MessageQueue:
         """Return the queue for the next attempt. The first goes to the broker that may have the message from an earlier send."""
@@ -368,8 +370,7 @@ class Sender:
         for left in range(self.settings.retries_async_max, -1, -1):
             queue = target or first
             if queue is None:
-                info = yield from self.publish_info(outgoing.topic)
-                queue = self._next_queue(outgoing, info, tried, (yield from steady()))
+                queue = self._next_queue(outgoing, (yield from self.publish_info(outgoing.topic)), tried, (yield from steady()))
             tried.append(queue.broker_name)
             first = None
             if error is None:
@@ -452,8 +453,7 @@ class Sender:
     def _address(self, queue: MessageQueue) -> Op[str]:
         if self.routes.master(queue.broker_name) is None:
             yield from on_loop(self.routes.master_or_ask(queue))
-        address = self._known_address(queue)
-        if address is not None:
+        if (address := self._known_address(queue)) is not None:
             return address
         raise NetworkError(f"The broker[{queue.broker_name}] not exist")
 

@@ -8,7 +8,7 @@ from typing import Any
 from halfmoon.client.core.admin.admin import AdminCore
 from halfmoon.client.core.admin.health.facts import GroupFacts, started_ms, subscriptions
 from halfmoon.client.core.admin.health.findings import findings
-from halfmoon.client.core.names import DLQ_PREFIX
+from halfmoon.client.core.names import DLQ_PREFIX, unwrap
 from halfmoon.effects import Op, gather, now
 from halfmoon.errors import BrokerError, ConsumerNotOnline, GroupNotFound, HalfmoonError, PeerError, TopicNotFound
 from halfmoon.limits import REASON_LENGTH_MAX, STUCK_MS
@@ -116,8 +116,18 @@ def _ask_members(admin: AdminCore, known: GroupFacts, *, brief: bool) -> Op[int]
     for outcome in outcomes:
         if isinstance(outcome, Exception) and not isinstance(outcome, HalfmoonError):
             raise outcome
-    known.infos = dict(zip(members, outcomes))
+    known.infos = {member: _named(admin, outcome) for member, outcome in zip(members, outcomes)}
     return len(members)
+
+
+def _named(admin: AdminCore, info: Any) -> Any:
+    """Return what a member says with the user's names of queues and topics, or its error as it is."""
+    if isinstance(info, Exception) or not admin.settings.namespace:
+        return info
+    info.mq_table = {admin.user_queue(queue): held for queue, held in info.mq_table.items()}
+    for data in info.subscription_set:
+        data.topic = unwrap(data.topic, admin.settings.namespace)
+    return info
 
 
 def _look_closer(admin: AdminCore, known: GroupFacts) -> Op[None]:
