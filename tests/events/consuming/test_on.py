@@ -124,6 +124,17 @@ def test_only_functions_methods_and_classes_are_decorated(target):
         on("S_mail", "TP_ORDER", "EC_PAID")(target)
 
 
+@pytest.mark.parametrize("function", [lambda event, context, more: None, lambda: None, lambda event, *, more: None])
+def test_a_function_that_no_delivery_could_call_is_refused_before_the_first(function):
+    with pytest.raises(UsageError, match="the function must take the event, or the event and its context, not "):
+        handlers_of(module(f=on("S_mail", "TP_ORDER", "EC_PAID")(function)))
+
+
+@pytest.mark.parametrize("function", [lambda event: None, lambda *given: None, lambda event, context, more=1: None])
+def test_a_function_with_defaults_or_a_list_of_arguments_is_called(function):
+    assert handlers_of(module(f=on("S_mail", "TP_ORDER", "EC_PAID")(function)))
+
+
 def test_a_class_without_on_event_is_refused():
     with pytest.raises(UsageError, match=r"class .*Deaf: it has no method on_event"):
 

@@ -85,6 +85,18 @@ class Handler:
         if not callable(self.function):
             raise UsageError(f"{self.place}: {self.function!r:.60} cannot be called")
 
+    def check_parameters(self) -> None:
+        """Refuse a function that every delivery would fail to call. Methods must be bound. Raises UsageError."""
+        try:
+            signature = inspect.signature(self.function)
+        except (TypeError, ValueError):
+            return
+        try:
+            signature.bind(*(None, None)[: 2 if self.takes_context else 1])
+        except TypeError:
+            wanted = "must take the event, or the event and its context"
+            raise UsageError(f"{self.place}: the function {wanted}, not {signature}") from None
+
     @property
     def name(self) -> str:
         """The function's full name."""
@@ -219,12 +231,13 @@ def handlers_of(*what: object) -> list[Handler]:
 
     A class is made into an object, without arguments, unless the same module holds objects of it. Functions that were made inside
     other functions are found only when they are given. Raises UsageError for what declares nothing, for a class that cannot be
-    made, and where two functions consume the same type of event for the same group.
+    made, for a function that takes neither the event nor the event and its context, and where two functions consume the same type of event for the same group.
     """
     handlers: dict[tuple[str, str, str], Handler] = {}
     made: dict[type, Any] = {}
     for declaring in what or [sys.modules[name] for name in sorted(_modules) if name in sys.modules]:
         for handler in _handlers_in(declaring, made):
+            handler.check_parameters()
             other = handlers.setdefault((handler.group, handler.topic, handler.code), handler)
             if other.function != handler.function:
                 raise UsageError(
