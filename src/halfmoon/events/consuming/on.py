@@ -231,7 +231,8 @@ def handlers_of(*what: object) -> list[Handler]:
 
     A class is made into an object, without arguments, unless the same module holds objects of it. Functions that were made inside
     other functions are found only when they are given. Raises UsageError for what declares nothing, for a class that cannot be
-    made, for a function that takes neither the event nor the event and its context, and where two functions consume the same type of event for the same group.
+    made, for a function that takes neither the event nor the event and its context, and where two functions consume the same type
+    of event for the same group.
     """
     handlers: dict[tuple[str, str, str], Handler] = {}
     made: dict[type, Any] = {}
