@@ -26,7 +26,7 @@ def test_code_in_a_sentence_is_marked_and_markup_is_text():
     [(0, "now"), (1, "1 s ago"), (59, "59 s ago"), (61, "1 min ago"), (7200, "2 h ago"), (200_000, "2 d ago"), (-3661, "in 1 h")],
 )
 def test_a_time_is_shown_by_its_distance(past_s: int, text: str):
-    assert ago_text(now_ms() - past_s * 1000 - (200 if past_s >= 0 else -200)) == text
+    assert ago_text(now_ms() - past_s * 1000 + (200 if past_s < 0 else -200)) == text
 
 
 def test_a_name_in_an_address_stays_one_value():

@@ -51,6 +51,7 @@ def test_an_order_that_is_none_is_said(sort: str):
 @pytest.mark.parametrize("sort", ["lag", "-lag", "name", "-name"])
 def test_behind_each_row_stand_the_rows_that_follow_it_also_when_it_is_gone(sort: str):
     rows = ordered(ROWS, sort, name)
+    assert len(rows) == len(ROWS)
     for at, row in enumerate(rows):
         cursor = cursor_of(row, sort, name)
         assert behind(rows, sort, name, cursor) == rows[at + 1 :]
