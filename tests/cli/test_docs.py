@@ -39,7 +39,7 @@ def test_a_terminal_gets_the_pager(run_alone, monkeypatch):
     monkeypatch.setattr("click.echo_via_pager", shown.append)
     monkeypatch.setattr("sys.stdout", Terminal())
 
-    docs.app.commands["docs"].main(["access"], standalone_mode=False)
+    docs.app.commands["docs"].main(["access"], prog_name="halfmoon", standalone_mode=False)
 
     assert shown[0].startswith("# Access control")
 
