@@ -30,8 +30,8 @@ def missing(files: Iterable[str], root: Path = ROOT) -> dict[str, list[str]]:
     found = {}
     for file in files:
         loaded = _loaded(file, root) if file.startswith("tests/") else {file}
-        names = {name for each in loaded for name in _top(each, root, whole=each in (file, *sources.get(file, ())))}
-        names |= {name for each in sources.get(file, ()) for name in _top(each, root, whole=True)}
+        tested = {file, *sources.get(file, ())}
+        names = {name for each in loaded | tested for name in _top(each, root, whole=each in tested)}
         if absent := sorted(name for name in names if _missing(name) and file_of(name, known) is None):
             found[file] = absent
     return found

@@ -56,9 +56,11 @@ class ClientSettings:
         "", form=forms.PATH, why="File with accessKey and secretKey, in their place; empty: the variable HALFMOON_CREDENTIALS."
     )
     vip_channel: bool = setting(False, java="vipChannelEnabled", why="Send to the broker's second port, which is two lower.")
-    route_refresh_ms: int = setting(30_000, java="pollNameServerInterval", why="How often routes are refreshed.", low=10)
+    route_refresh_ms: int = setting(30_000, java="pollNameServerInterval", why="Interval between refreshes of routes.", low=10)
     heartbeat_ms: int = setting(30_000, java="heartbeatBrokerInterval", why="Brokers forget clients after 120 s.", low=10)
-    persist_offsets_ms: int = setting(5_000, java="persistConsumerOffsetInterval", why="How often offsets are committed.", low=10)
+    persist_offsets_ms: int = setting(
+        5_000, java="persistConsumerOffsetInterval", why="Interval between offset commits.", low=10
+    )
     request_timeout_ms: int = setting(
         3_000, java="mqClientApiTimeout", why="Timeout of requests to name servers and of small requests to brokers.", low=1
     )
@@ -113,9 +115,7 @@ class ProducerSettings(ClientSettings):
         choices=("ZLIB", "LZ4", "ZSTD"),
         why="ZLIB is read by every version; LZ4, ZSTD by 4.9+.",
     )
-    linger_ms: int = setting(
-        0, why="How long a send may wait for others to join it in one batch; 0: not at all.", low=0, high=10_000
-    )
+    linger_ms: int = setting(0, why="Time that a send may wait for others to join it in one batch; 0: none.", low=0, high=10_000)
     retries_max: int = setting(2, java="retryTimesWhenSendFailed", why="Retries of a send that the caller waits for.", low=0)
     retries_async_max: int = setting(2, java="retryTimesWhenSendAsyncFailed", why="Retries of an asynchronous send.", low=0)
     retry_not_stored: bool = setting(
@@ -171,10 +171,10 @@ class ConsumerSettings(ClientSettings):
         "AVG",
         java="allocateMessageQueueStrategy",
         choices=("AVG", "AVG_BY_CIRCLE", "CONSISTENT_HASH"),
-        why="How queues are allocated to members.",
+        why="Strategy that allocates queues to members.",
     )
     rebalance_ms: int = setting(
-        20_000, java="rocketmq.client.rebalance.waitInterval", why="How often the allocation is checked.", low=10
+        20_000, java="rocketmq.client.rebalance.waitInterval", why="Interval between checks of the allocation.", low=10
     )
     batch_max: int = setting(32, java="pullBatchSize", why="Messages per pull.", low=1, high=1024)
     cached_max: int = setting(1_000, java="pullThresholdForQueue", why="Messages of one queue held in memory.", low=1, high=65_535)
@@ -189,7 +189,7 @@ class ConsumerSettings(ClientSettings):
         high=65_535,
     )
     suspend_ms: int = setting(
-        15_000, java="brokerSuspendMaxTimeMillis", why="How long the broker may hold a pull.", low=0, high=120_000
+        15_000, java="brokerSuspendMaxTimeMillis", why="Time for which the broker may hold a pull.", low=0, high=120_000
     )
     pull_timeout_ms: int = setting(
         30_000, java="consumerTimeoutMillisWhenSuspend", why="Timeout of a pull; must exceed suspend_ms by 10 s.", low=100
@@ -212,7 +212,10 @@ class PushSettings(ConsumerSettings):
         1_000, java="suspendCurrentQueueTimeMillis", why="Pause of an orderly queue after a failure.", low=10, high=30_000
     )
     lock_renew_ms: int = setting(
-        20_000, java="rocketmq.client.rebalance.lockInterval", why="How often locks of orderly queues are renewed.", low=10
+        20_000,
+        java="rocketmq.client.rebalance.lockInterval",
+        why="Interval between renewals of orderly queues' locks.",
+        low=10,
     )
     lock_valid_ms: int = setting(
         30_000, java="rocketmq.client.rebalance.lockMaxLiveTime", why="A lock that was not renewed for this long is lost.", low=10
@@ -242,7 +245,7 @@ class PushSettings(ConsumerSettings):
     close_wait_ms: int = setting(
         3_000,
         java="awaitTerminationMillisWhenShutdown",
-        why="How long closing waits for running calls, so that their offsets are committed.",
+        why="Time that closing waits for running calls, so that their offsets are committed.",
         low=0,
     )
 
@@ -258,13 +261,13 @@ class PullSettings(ConsumerSettings):
 
     batch_max: int = setting(10, java="pullBatchSize", why="Messages per poll; above 32 also per pull.", low=1, high=1024)
     suspend_ms: int = setting(
-        20_000, java="brokerSuspendMaxTimeMillis", why="How long the broker may hold a pull.", low=0, high=120_000
+        20_000, java="brokerSuspendMaxTimeMillis", why="Time for which the broker may hold a pull.", low=0, high=120_000
     )
     cached_total_max: int = setting(10_000, java="pullThresholdForAll", why="Messages of all queues held in memory.", low=1)
     auto_commit: bool = setting(True, java="autoCommit", why="A poll commits what earlier polls returned.")
-    auto_commit_ms: int = setting(5_000, java="autoCommitIntervalMillis", why="How often polls commit.", low=1)
+    auto_commit_ms: int = setting(5_000, java="autoCommitIntervalMillis", why="Interval between commits by polls.", low=1)
     queues_check_ms: int = setting(
-        30_000, java="topicMetadataCheckIntervalMillis", why="How often queues are checked for on_queues_changed.", low=10
+        30_000, java="topicMetadataCheckIntervalMillis", why="Interval between checks of the queues, for on_queues_changed.", low=10
     )
     poll_timeout_ms: int = setting(5_000, java="pollTimeoutMillis", why="Default timeout of a poll.", low=0)
     pull_pause_ms: int = setting(1_000, java="pullTimeDelayMillsWhenException", why="Pause after a failed pull.", low=1)

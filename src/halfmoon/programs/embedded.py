@@ -203,10 +203,16 @@ async def broker(
     core = server.core
     assert isinstance(core, Broker)
     server.on_turn = core.stats.turned
-    connections.lost, core.admin.certificate_expires_ms = core.registration.disconnected, lambda: certificates.expires_ms
+    connections.lost = core.registration.disconnected
+    _certify(core, certificates)
+    return Program(server, settings.host, server.bound[0][1], core, connections, driver, disks[0])
+
+
+def _certify(core: Broker, certificates: Certificates) -> None:
+    """Have a broker report its certificate; log it if its accounts have certificates that no client is asked for."""
+    core.admin.certificate_expires_ms = lambda: certificates.expires_ms
     if core.access is not None and core.access.rules.certificates and not certificates.asks:
         log.warning("accounts have certificates: %s", UNASKED)
-    return Program(server, settings.host, server.bound[0][1], core, connections, driver, disks[0])
 
 
 async def both(settings: ServerSettings, data: Path) -> tuple[Program, Program]:

@@ -78,12 +78,15 @@ def test_tls_is_named_where_it_is_missing_and_its_certificate_dated(run_alone, t
         plain = run_alone("doctor", "-n", cluster.nameserver, "--json")
         options = ("--tls-ca", authority.ca, "--tls-server-name", "mq.example")
         encrypted = run_alone("doctor", "-n", cluster.nameserver, *options, "--json")
+        unverified = run_alone("doctor", "-n", cluster.nameserver, "--tls", "--tls-no-verify", "--json")
 
     assert checks(plain)[f"name server {cluster.nameserver}"][1:] == (
         f"{cluster.nameserver} takes encrypted connections only", "--tls --tls-ca FILE; see halfmoon docs tls",
     )  # fmt: skip
     assert encrypted.code == 0
     assert "valid for" in checks(encrypted)[f"certificate of {cluster.nameserver}"][1]
+    state, said, _ = checks(unverified)[f"certificate of {cluster.nameserver}"]
+    assert (state, said.startswith("is not verified here, so its end is not known: ")) == ("note", True)
 
 
 def test_a_missing_account_is_named_with_its_remedy(run_alone, tmp_path: Path):

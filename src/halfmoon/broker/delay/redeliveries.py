@@ -41,7 +41,7 @@ class DelayedRedeliveries:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all that was parked before the start is read."""
+        """Return whether all messages parked before the start are read."""
         return not self._unread
 
     def parked(self, topic: str, level: int, queue_offset: int) -> None:

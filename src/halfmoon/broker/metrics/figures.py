@@ -178,7 +178,7 @@ class Figures:
         return consumed, behind, None if stored_ms is None or not is_known else min(now.date, stored_ms), stuck
 
     def _stands(self, group: str, topic: str, queue_id: int, place: int | None, now: Instant) -> bool:
-        """Whether the message at a physical offset has waited for `STUCK_MS`, and the progress has stood still as long."""
+        """Return whether a message has waited for `STUCK_MS`, and the progress of its queue has stood still for as long."""
         if place is None or now.steady - self._broker.progress.unmoved_since(group, topic, queue_id) < STUCK_MS:
             return False
         stored_ms = self.oldest.stored_ms(place)

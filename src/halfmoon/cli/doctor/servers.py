@@ -15,14 +15,13 @@ from halfmoon.cli.doctor.check import NOTE, OK, PROBLEM, WARNING, Check
 from halfmoon.cli.shared.target import CREDENTIALS
 from halfmoon.documentation import see
 from halfmoon.errors import BrokerError, HalfmoonError, NetworkError
+from halfmoon.results import StatusLimits
 
 CONNECT_S = 2.0
 SLOW_MS = 100.0
 """Round trip from which on every send is slow."""
 CLOCK_MS = 5_000
 """Difference of clocks that is reported. Brokers tell their time to a second."""
-CERTIFICATE_DAYS = 21
-"""Validity of a certificate below which it is to be renewed."""
 PORTS = {9876: "name server", 10911: "broker"}
 """Ports of `halfmoon serve`."""
 
@@ -77,7 +76,7 @@ def _host_and_port(address: str) -> tuple[str, int]:
 
 
 def _encrypted() -> bool:
-    """Whether clients of this process encrypt, as far as options and the usual variables say."""
+    """Return whether options or variables have clients of this process encrypt."""
     return any(os.environ.get(f"HALFMOON_TLS{name}", "").lower() not in ("", "0", "false") for name in ("", "_CA", "_CERT"))
 
 
@@ -90,17 +89,21 @@ def _speaks_tls(connection: socket.socket) -> bool:
 
 
 def _certificate(address: str) -> Iterator[Check]:
-    """Yield how long a server's certificate is valid; nothing where it is not verified, so that nobody reads it."""
+    """Yield how long a server's certificate is valid, or why that is not known, as where a client's certificate is needed."""
     name, host = f"certificate of {address}", os.environ.get("HALFMOON_TLS_SERVER_NAME") or _host_and_port(address)[0]
-    context = ssl.create_default_context(cafile=os.environ.get("HALFMOON_TLS_CA") or None)
-    with (
-        suppress(OSError, ValueError),
-        socket.create_connection(_host_and_port(address), CONNECT_S) as plain,
-        context.wrap_socket(plain, server_hostname=host) as connection,
-    ):
-        days = int(ssl.cert_time_to_seconds(str((connection.getpeercert() or {})["notAfter"])) - time.time()) // 86_400
-        state = OK if days >= CERTIFICATE_DAYS else WARNING
-        yield Check(name, state, f"valid for {days} days", "" if state == OK else f"renew it; see {see('tls')}")
+    try:
+        context = ssl.create_default_context(cafile=os.environ.get("HALFMOON_TLS_CA") or None)
+        with (
+            socket.create_connection(_host_and_port(address), CONNECT_S) as plain,
+            context.wrap_socket(plain, server_hostname=host) as connection,
+        ):
+            left_s = ssl.cert_time_to_seconds(str((connection.getpeercert() or {})["notAfter"])) - time.time()
+    except (OSError, ValueError) as exc:
+        reason = getattr(exc, "verify_message", "") or exc
+        yield Check(name, NOTE, f"is not verified here, so its end is not known: {reason}", f"see {see('tls')}")
+        return
+    state = OK if left_s * 1000 >= StatusLimits().certificate_ms else WARNING
+    yield Check(name, state, f"valid for {left_s // 86_400:.0f} days", "" if state == OK else f"renew it; see {see('tls')}")
 
 
 def _far(name: str, took_ms: float, what: str) -> Check:

@@ -279,7 +279,7 @@ def _completion(settings: dict[str, Any]) -> Any:
 
 
 def lines_wanted() -> bool:
-    """Whether the command that runs was given ``--jsonl``."""
+    """Return whether the command that runs was given ``--jsonl``."""
     context = click.get_current_context(silent=True)
     return context is not None and _JSON_LINES in context.meta
 

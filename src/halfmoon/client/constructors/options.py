@@ -34,11 +34,11 @@ class ClientOptions(TypedDict, total=False):
     vip_channel: bool
     """Send to the broker's second port, which is two lower."""
     route_refresh_ms: int
-    """How often routes are refreshed."""
+    """Interval between refreshes of routes."""
     heartbeat_ms: int
     """Brokers forget clients after 120 s."""
     persist_offsets_ms: int
-    """How often offsets are committed."""
+    """Interval between offset commits."""
     request_timeout_ms: int
     """Timeout of requests to name servers and of small requests to brokers."""
     use_tls: bool | None
@@ -74,7 +74,7 @@ class ProducerOptions(ClientOptions, total=False):
     compress_type: str
     """ZLIB is read by every version; LZ4, ZSTD by 4.9+."""
     linger_ms: int
-    """How long a send may wait for others to join it in one batch; 0: not at all."""
+    """Time that a send may wait for others to join it in one batch; 0: none."""
     retries_max: int
     """Retries of a send that the caller waits for."""
     retries_async_max: int
@@ -114,9 +114,9 @@ class ConsumerOptions(ClientOptions, total=False):
     consume_timestamp_ms: int
     """For TIMESTAMP, ms since the epoch; 0: half an hour before the start."""
     allocation: str
-    """How queues are allocated to members."""
+    """Strategy that allocates queues to members."""
     rebalance_ms: int
-    """How often the allocation is checked."""
+    """Interval between checks of the allocation."""
     batch_max: int
     """Messages per pull."""
     cached_max: int
@@ -126,7 +126,7 @@ class ConsumerOptions(ClientOptions, total=False):
     span_max: int
     """Largest distance from the oldest to the newest offset held."""
     suspend_ms: int
-    """How long the broker may hold a pull."""
+    """Time for which the broker may hold a pull."""
     pull_timeout_ms: int
     """Timeout of a pull; must exceed suspend_ms by 10 s."""
     offsets_dir: str
@@ -145,7 +145,7 @@ class PushOptions(ConsumerOptions, total=False):
     suspend_queue_ms: int
     """Pause of an orderly queue after a failure."""
     lock_renew_ms: int
-    """How often locks of orderly queues are renewed."""
+    """Interval between renewals of orderly queues' locks."""
     lock_valid_ms: int
     """A lock that was not renewed for this long is lost."""
     reconsume_max: int
@@ -169,7 +169,7 @@ class PushOptions(ConsumerOptions, total=False):
     post_subscription: bool
     """Send the expression with each pull."""
     close_wait_ms: int
-    """How long closing waits for running calls, so that their offsets are committed."""
+    """Time that closing waits for running calls, so that their offsets are committed."""
 
 
 class PullOptions(ConsumerOptions, total=False):
@@ -180,9 +180,9 @@ class PullOptions(ConsumerOptions, total=False):
     auto_commit: bool
     """A poll commits what earlier polls returned."""
     auto_commit_ms: int
-    """How often polls commit."""
+    """Interval between commits by polls."""
     queues_check_ms: int
-    """How often queues are checked for on_queues_changed."""
+    """Interval between checks of the queues, for on_queues_changed."""
     poll_timeout_ms: int
     """Default timeout of a poll."""
     pull_pause_ms: int

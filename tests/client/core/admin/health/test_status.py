@@ -222,6 +222,17 @@ def test_a_transaction_that_no_producer_can_be_asked_about_degrades_the_cluster(
     assert script.run(status(core, StatusLimits(undecidable_ms=300_001))).faults == []
 
 
+def test_a_list_of_topics_that_makes_no_sense_hides_the_dead_letters_alone_and_is_said():
+    script, core = script_of({"a": INFO})
+    script.on(GetAllTopicListFromNameserver, Reply(body=b"{"))
+    found = script.run(status(core))
+
+    assert found.health == "degraded"
+    assert [fault.partition(": ")[0] for fault in found.faults] == ["not reported"]
+    assert found.faults[0].startswith("not reported: dead letters: ")
+    assert [broker.name for broker in found.brokers] == ["a"]
+
+
 def test_dead_letters_are_noted_and_degrade_nothing():
     script, core = script_of({"a": INFO})
     script.on(GetAllTopicListFromNameserver, Reply(body=to_json(TopicList(["orders", "%DLQ%C_shop", "%DLQ%C_none"]))))

@@ -11,7 +11,7 @@ from halfmoon.client.core.admin.health.group import SIDE_BY_SIDE, backlog_of, gr
 from halfmoon.client.core.admin.transactions import ask_halfmoon
 from halfmoon.client.core.names import DLQ_PREFIX, unwrap
 from halfmoon.effects import Op, gather, now
-from halfmoon.errors import BrokerError, HalfmoonError, NetworkError, TopicNotFound, UsageError
+from halfmoon.errors import BrokerError, HalfmoonError, NetworkError, PeerError, TopicNotFound, UsageError
 from halfmoon.limits import REASON_LENGTH_MAX
 from halfmoon.results import BrokerStatus, ClusterStatus, Finding, GroupHealth, StatusLimits
 from halfmoon.shown.texts import count_text, span_text
@@ -120,8 +120,12 @@ def _undecidable(admin: AdminCore, brokers: Sequence[BrokerStatus], limits: Stat
 
 def _dead_letters(admin: AdminCore, failing: list[str]) -> Op[list[Finding]]:
     """Return the groups that have dead letters. They are notes: nothing waits because of them."""
-    topics = [topic for topic in (yield from admin.topics()) if topic.startswith(DLQ_PREFIX)]
-    findings = []
+    findings: list[Finding] = []
+    try:
+        topics = [topic for topic in (yield from admin.topics()) if topic.startswith(DLQ_PREFIX)]
+    except PeerError as exc:
+        failing.append(f"dead letters: {str(exc)[:REASON_LENGTH_MAX]}")
+        return findings
     for some in (topics[start : start + SIDE_BY_SIDE] for start in range(0, min(len(topics), DEAD_MAX), SIDE_BY_SIDE)):
         for topic, ends in zip(some, (yield from gather([admin.topic_stats(topic) for topic in some]))):
             if isinstance(ends, Exception):
