@@ -58,9 +58,7 @@ class ClientSettings:
     vip_channel: bool = setting(False, java="vipChannelEnabled", why="Send to the broker's second port, which is two lower.")
     route_refresh_ms: int = setting(30_000, java="pollNameServerInterval", why="Interval between refreshes of routes.", low=10)
     heartbeat_ms: int = setting(30_000, java="heartbeatBrokerInterval", why="Brokers forget clients after 120 s.", low=10)
-    persist_offsets_ms: int = setting(
-        5_000, java="persistConsumerOffsetInterval", why="Interval between offset commits.", low=10
-    )
+    persist_offsets_ms: int = setting(5_000, java="persistConsumerOffsetInterval", why="Interval between offset commits.", low=10)
     request_timeout_ms: int = setting(
         3_000, java="mqClientApiTimeout", why="Timeout of requests to name servers and of small requests to brokers.", low=1
     )
