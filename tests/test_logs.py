@@ -8,7 +8,8 @@ import logging.config
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ from halfmoon.logs import (
     escape,
     escaped,
     listed,
+    log_failure,
     set_up,
 )
 
@@ -60,7 +62,7 @@ def test_the_text_of_an_exception_is_escaped_in_its_traceback_and_in_those_of_it
         logging.getLogger("halfmoon.broker").error("a turn failed", exc_info=exc)
     lines = users_log.getvalue().splitlines()
     assert "2026-01-01 ERROR forged" not in [line[:23] for line in lines]
-    assert [line[:20] for line in lines if "forged" in line] == ["builtins.ValueError:", "builtins.RuntimeErro"]
+    assert [line[:20] for line in lines if "forged" in line] == ["ValueError: x\\r\\n202", "RuntimeError: x\\r\\n2"]
     assert "The above exception was the direct cause of the following exception:" in lines
     assert lines.count("Traceback (most recent call last):") == 2
 
@@ -106,14 +108,79 @@ def _shown(users_log: io.StringIO, error: BaseException) -> list[str]:
     return users_log.getvalue().splitlines()
 
 
+OURS = """
+def call(function):
+    return function()
+
+def caught(pool, function):
+    try:
+        pool.submit(call, function).result()
+    except Exception as exc:
+        return exc
+"""
+
+
+def _caught(function: Callable[[], object]) -> Exception:
+    """Return what a function raises that a module of Halfmoon calls in a thread."""
+    exec(compile(OURS, "ours.py", "exec"), ours := {"__name__": "halfmoon.client.core.calling"})
+    with ThreadPoolExecutor(1) as pool:
+        error: Exception = ours["caught"](pool, function)  # type: ignore[operator]
+    return error
+
+
+def _priced() -> None:
+    raise _caught(_prices)
+
+
+def _prices() -> None:
+    try:
+        raise KeyError("price")
+    except KeyError as exc:
+        raise LookupError("no price") from exc
+
+
+def test_a_failure_of_the_users_code_is_one_line_and_a_traceback_without_frames_of_ours(users_log: io.StringIO) -> None:
+    log_failure(
+        logging.getLogger("halfmoon.client"),
+        "listener failed",
+        _caught(_priced),
+        "tried again in 1.0s",
+        group="C",
+        tag=None,
+        offset=0,
+    )
+    header, *lines = users_log.getvalue().splitlines()
+    assert header == "ERROR listener failed: group=C offset=0; tried again in 1.0s"
+    assert lines[-1] == "LookupError: no price"
+    assert lines.count("KeyError: 'price'") == 1
+    assert "ours.py" not in users_log.getvalue()
+    frames = [line.rpartition(" in ")[2] for line in lines if line.startswith("  File ")]
+    assert frames == ["_prices", "_priced", "result", "__get_result", "run", "_prices"], "of the cause, then of the error"
+
+
+def test_debug_shows_all_frames_of_a_failure(users_log: io.StringIO) -> None:
+    log = logging.getLogger("halfmoon.client")
+    log.setLevel(logging.DEBUG)
+    try:
+        log_failure(log, "listener failed", _caught(_prices))
+    finally:
+        log.setLevel(logging.NOTSET)
+    assert 'File "ours.py", line 7, in caught' in users_log.getvalue()
+
+
+def test_an_error_without_a_frame_of_the_users_is_its_text_alone(users_log: io.StringIO) -> None:
+    log_failure(logging.getLogger("halfmoon.client"), "listener failed", _caught(len))  # type: ignore[arg-type]
+    assert users_log.getvalue().splitlines()[1:] == ["TypeError: len() takes exactly one argument (0 given)"]
+
+
 def test_a_chain_of_causes_that_is_cut_says_so(users_log: io.StringIO) -> None:
     first = error = ValueError("the last one")
     for _ in range(ERRORS_MAX + 3):
         error.__cause__ = error = ValueError("a cause")  # type: ignore[assignment]
     lines = _shown(users_log, first)
     assert lines[1] == f"... and more: {ERRORS_MAX} exceptions are shown"
-    assert lines[-1] == "builtins.ValueError: the last one"
-    assert sum(line.startswith("builtins.ValueError") for line in lines) == ERRORS_MAX
+    assert lines[-1] == "ValueError: the last one"
+    assert sum(line.startswith("ValueError") for line in lines) == ERRORS_MAX
 
 
 def test_a_chain_that_comes_back_to_itself_ends(users_log: io.StringIO) -> None:
@@ -127,7 +194,7 @@ def test_the_members_of_a_group_are_shown_escaped_with_their_causes_and_what_is_
     member.__cause__ = KeyError("the root")
     group = ExceptionGroup("several", [ExceptionGroup("inner", [member]), *(OSError(f"number {n}") for n in range(100))])
     lines = _shown(users_log, group)
-    assert any(line.strip(" |") == "builtins.KeyError: 'the root'" for line in lines)
+    assert any(line.strip(" |") == "KeyError: 'the root'" for line in lines)
     assert sum("forged" in line for line in lines) == 1
     assert lines[-1] == f"  +- ... and {100 - (ERRORS_MAX - 4)} of its 101 exceptions more"
 

@@ -1,7 +1,8 @@
 """Escaping and rate limits for all log lines of Halfmoon: a text from outside can forge neither a line nor a colour.
 
 A filter on each of our loggers changes the record before any handler sees it: one on a logger of ours or on the root, set up
-before us or after, by hand or from a table. `to_stderr` is the log of our own programs. Decides nothing about what is logged.
+before us or after, by hand or from a table. `to_stderr` is the log of our own programs. `log_failure` is the form of all lines about
+functions of the user's that raise. Decides nothing about what is logged.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import logging
 import sys
 from collections.abc import Sequence
 from traceback import format_tb, walk_tb
+from types import TracebackType
 from typing import Any
 
 from halfmoon.instant import Steady
@@ -41,6 +43,8 @@ OTHERS = "others"
 """Name of all further kinds."""
 
 _NOTES_MAX = 16
+_BY_USER = "halfmoon_by_user"
+"""Attribute of the records of `log_failure`: whether frames of Halfmoon are left out."""
 _CAUSE = "The above exception was the direct cause of the following exception:"
 _CONTEXT = "During handling of the above exception, another exception occurred:"
 
@@ -84,14 +88,53 @@ def escape(record: logging.LogRecord) -> bool:
     if (safe := escaped(text)) != text:
         record.msg, record.args = safe, ()
     if record.exc_info and record.exc_info[1] is not None and not record.exc_text:
-        record.exc_text = "\n".join(_Traceback().lines_of(record.exc_info[1]))
+        record.exc_text = "\n".join(_Traceback(by_user=getattr(record, _BY_USER, False)).lines_of(record.exc_info[1]))
     return True
 
 
-class _Traceback:
-    """Traceback as Python writes it, with the texts of the exceptions escaped. A part that is cut is marked."""
+def log_failure(
+    log: logging.Logger, what: str, error: BaseException, then: str = "", *, level: int = logging.ERROR, **facts: object
+) -> None:
+    """Log that a function of the user's raised: one line, and the traceback of the user's code.
 
-    def __init__(self) -> None:
+    The line has the ``facts`` that are neither None nor empty, and what happens ``then``. The traceback begins with the user's first
+    frame and leaves out those of Halfmoon; a logger at DEBUG shows all.
+    """
+    shown = " ".join(f"{name}={fact}" for name, fact in facts.items() if fact is not None and fact != "")
+    log.log(
+        level,
+        "%s: %s%s",
+        what,
+        shown,
+        f"; {then}" if then else "",
+        exc_info=error,
+        extra={_BY_USER: not log.isEnabledFor(logging.DEBUG)},
+    )
+
+
+def _user_frames(link: TracebackType | None) -> TracebackType | None:
+    """Return a traceback from the user's first frame on, without frames of Halfmoon; None: it has no frame of the user's."""
+    links: list[TracebackType] = []
+    while link is not None:
+        package = str(link.tb_frame.f_globals.get("__name__")).partition(".")[0]
+        # Before the user's first frame the standard library's are ours as well: they call what we hand them.
+        if package != "halfmoon" and (links or package not in sys.stdlib_module_names):
+            links.append(link)
+        link = link.tb_next
+    kept = None
+    for link in reversed(links):
+        kept = TracebackType(kept, link.tb_frame, link.tb_lasti, link.tb_lineno)
+    return kept
+
+
+class _Traceback:
+    """Traceback as Python writes it, with the texts of the exceptions escaped. A part that is cut is marked.
+
+    ``by_user``: of the user's code only.
+    """
+
+    def __init__(self, *, by_user: bool) -> None:
+        self._by_user = by_user
         self._left = ERRORS_MAX
         self._seen: set[int] = set()
 
@@ -120,12 +163,15 @@ class _Traceback:
 
     def _own(self, error: BaseException) -> list[str]:
         lines = []
-        if (where := error.__traceback__) is not None:
+        where = _user_frames(error.__traceback__) if self._by_user else error.__traceback__
+        if where is not None:
             lines.append("Traceback (most recent call last):")
             if (more := sum(1 for _ in walk_tb(where)) - FRAMES_MAX) > 0:
                 lines.append(f"  ... {more} frames left out")
             lines += "".join(format_tb(where, limit=-FRAMES_MAX)).rstrip("\n").split("\n")
-        lines.append(f"{type(error).__module__}.{type(error).__qualname__}: {_text_of(error)}")
+        module = type(error).__module__
+        place = "" if module in ("builtins", "__main__") else f"{module}."
+        lines.append(f"{place}{type(error).__qualname__}: {_text_of(error)}")
         notes = getattr(error, "__notes__", None) or ()
         if isinstance(notes, list | tuple):
             lines += [_text_of(note) for note in notes[:_NOTES_MAX]]
