@@ -54,6 +54,9 @@ CONNECTION_IDLE_MS = 120_000
 RECONSUME_MAX = 16
 """Redeliveries before the dead letters, by default. Follows maxReconsumeTimes."""
 
+DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+"""Delays of the levels unless a broker says otherwise. Follows MessageStoreConfig.messageDelayLevel (RocketMQ 4.9.8)."""
+
 STUCK_MS = 60_000
 """How long the progress of a group may stand still in a queue where messages wait, by default: longer than most listeners take."""
 

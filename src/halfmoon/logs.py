@@ -1,8 +1,8 @@
 """Escaping and rate limits for all log lines of Halfmoon: a text from outside can forge neither a line nor a colour.
 
 A filter on each of our loggers changes the record before any handler sees it: one on a logger of ours or on the root, set up
-before us or after, by hand or from a table. `to_stderr` is the log of our own programs. `log_failure` is the form of all lines about
-functions of the user's that raise. Decides nothing about what is logged.
+before us or after, by hand or from a table. `to_stderr` is the log of our own programs. `log_failure` is the form of all lines
+about functions of the user's that raise. Decides nothing about what is logged.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ def log_failure(
 ) -> None:
     """Log that a function of the user's raised: one line, and the traceback of the user's code.
 
-    The line has the ``facts`` that are neither None nor empty, and what happens ``then``. The traceback begins with the user's first
-    frame and leaves out those of Halfmoon; a logger at DEBUG shows all.
+    The line has the ``facts`` that are neither None nor empty, and what happens ``then``. The traceback begins with the user's
+    first frame and leaves out those of Halfmoon; a logger at DEBUG shows all.
     """
     shown = " ".join(f"{name}={fact}" for name, fact in facts.items() if fact is not None and fact != "")
     log.log(
@@ -109,6 +109,7 @@ def log_failure(
         f"; {then}" if then else "",
         exc_info=error,
         extra={_BY_USER: not log.isEnabledFor(logging.DEBUG)},
+        stacklevel=2,
     )
 
 

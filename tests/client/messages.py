@@ -19,13 +19,15 @@ def message(
 
 
 def record(
-    offset: int, body: bytes = b"body", *, topic: str = "orders", tag: str | None = None, sys_flag: int = 0, **properties: str
-):
+    offset: int, body: bytes = b"body", *, topic: str = "orders", tag: str | None = None, sys_flag: int = 0,
+    reconsume_times: int = 0, **properties: str,
+):  # fmt: skip
     """Return a message at a queue offset as bytes."""
     found = {"UNIQ_KEY": f"ID{offset}", **properties, **({"TAGS": tag} if tag else {})}
     return encode_record(
         topic=topic, queue_id=0, queue_offset=offset, physical_offset=offset * 100, body=body, properties=encode(found), born_ms=1,
         born_host=pack_host("10.0.0.1:5"), store_ms=2, store_host=pack_host("10.0.0.2:10911"), sys_flag=sys_flag,
+        reconsume_times=reconsume_times,
     )  # fmt: skip
 
 

@@ -74,6 +74,16 @@ def pulled(code: int, after: int, body: bytes = b"", end: int = 0, *, ms: int = 
     return Reply(code, header, body, ms=ms)
 
 
+class NoFile:
+    """Offsets that are kept nowhere."""
+
+    def load(self) -> None:
+        return None
+
+    def save(self, data: object) -> None:
+        pass
+
+
 def push(script: Scripted, file: Any = None, allocate: Any = None, **values: Any) -> PushConsumerCore:
     """Return a push consumer of group C that subscribes ``orders``."""
     settings = settings_of(PushSettings, {"group": "C", "nameserver": "ns:1", **values})

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from halfmoon.documentation import see
+from halfmoon.limits import DELAY_LEVELS
 from halfmoon.settings import forms, setting
 from halfmoon.settings.connections import ConnectionSettings
 
@@ -115,7 +116,7 @@ class BrokerSettings(ConnectionSettings):
     queues_max: int = setting(1024, low=8, high=16384, why="Maximum number of queues of a topic; BenchmarkTest has 1024.")
 
     delay_levels: str = setting(
-        "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
+        DELAY_LEVELS,
         java="messageDelayLevel",
         form=forms.DELAYS,
         why="Duration of each delay level, at most 40 days.",

@@ -48,6 +48,7 @@ from halfmoon.errors import (
 from halfmoon.model import MessageQueue
 from halfmoon.runtime.connections.blocking_connections import BlockingConnections, SocketConnection
 from halfmoon.runtime.drivers.threads import BackgroundLoop, background
+from halfmoon.shown.names import queue_name
 from halfmoon.wire.headers.ranges import ReadRange
 
 MAX_BYTES = 4 * 1024 * 1024
@@ -310,7 +311,7 @@ class _Reading:
         Of a queue that is not read any more, and of a topic that was made again, all offsets are missing.
         """
         if isinstance(refusal, TopicRecreated) or (refusal.code == NO_QUEUE and self._removed()):
-            log.warning("a queue is not read any more: queue=%s reason=%s", self._queue, refusal)
+            log.warning("a queue is not read any more: queue=%s reason=%s", queue_name(self._queue), refusal)
             rest = Segment(self._window.head, self._window.end)
             if self._missing is None:
                 raise refusal
@@ -320,7 +321,7 @@ class _Reading:
             return []
         if self._selection is None or self._short or refusal.code not in MAY_NOT_FILTER:
             raise refusal
-        log.info("the broker does not filter: queue=%s reason=%s", self._queue, refusal)
+        log.info("the broker does not filter: queue=%s reason=%s", queue_name(self._queue), refusal)
         self._selection = None
         self._drop()
         return []
@@ -397,7 +398,7 @@ class _Reading:
         self._failures += 1
         if not exc.retry or isinstance(exc, (NoPermission, TopicNotFound)) or self._failures > self._settings.retries_max:
             raise exc
-        log.info("read failed: queue=%s offset=%d reason=%s", self._queue, self._window.head, exc)
+        log.info("read failed: queue=%s offset=%d reason=%s", queue_name(self._queue), self._window.head, exc)
         time.sleep(pause_ms(self._failures) / 1000)
 
     def _drop(self) -> None:

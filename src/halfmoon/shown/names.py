@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from halfmoon.model import MessageQueue
+
 SYSTEM_TOPICS = frozenset(
     {
         *("TBW102", "SCHEDULE_TOPIC_XXXX", "BenchmarkTest", "OFFSET_MOVED_EVENT", "SELF_TEST_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"),
@@ -31,3 +33,8 @@ def is_users_topic(name: str) -> bool:
 def is_users_group(name: str) -> bool:
     """Whether a consumer group is one of the users', not of the protocol."""
     return name not in SYSTEM_GROUPS and not name.startswith("CID_RMQ_SYS_")
+
+
+def queue_name(queue: MessageQueue, topic: str = "") -> str:
+    """Return the name of a queue in log lines: ``broker-a:0`` where ``topic`` is its own, else ``orders/broker-a:0``."""
+    return f"{'' if topic == queue.topic else f'{queue.topic}/'}{queue.broker_name}:{queue.queue_id}"

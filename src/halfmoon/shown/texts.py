@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+import shlex
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
-from halfmoon.model import StoredMessage
+from halfmoon.model import MessageQueue, StoredMessage
 
 TIME_MAX_MS = 253_402_300_799_999
 """Last millisecond of the year 9999."""
@@ -78,6 +79,12 @@ def wait_text(count: int) -> str:
 def tries_text(count: int) -> str:
     """Return how often something was tried: ``1 try``, ``235 tries``."""
     return count_text(count, "try", "tries")
+
+
+def skip_command(group: str, queue: MessageQueue, offset: int, nameserver: str = "") -> str:
+    """Return the command that skips the message at which a group stands in a queue."""
+    words = ["halfmoon", "group", "skip", group, queue.topic, f"{queue.broker_name}/{queue.queue_id}", "--offset", str(offset)]
+    return shlex.join([*words, *(["--nameserver", nameserver] if nameserver else [])])
 
 
 def rate_text(per_second: float) -> str:

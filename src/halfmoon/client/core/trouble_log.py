@@ -15,17 +15,28 @@ KEPT_MAX = 10_000
 log = logging.getLogger("halfmoon.client")
 
 
-class _Trouble:
-    def __init__(self, now: int) -> None:
+class LastingFailure:
+    """A failure that lasts: since when (steady), how often it came, and when it is to be logged again."""
+
+    def __init__(self, now: int, first_pause_ms: int = 0) -> None:
         self.since, self.count = now, 0
-        self.pause, self.again_at = AGAIN_MS, now
+        self._pause, self._again_at = first_pause_ms, now + first_pause_ms
+
+    def is_due(self, now: int) -> bool:
+        """Count a failure, and return whether to log it: after ``first_pause_ms``, then with longer and longer pauses."""
+        self.count += 1
+        if now < self._again_at:
+            return False
+        self._pause = min(self._pause * 2, AGAIN_MS_MAX) or AGAIN_MS
+        self._again_at = now + self._pause
+        return True
 
 
 class TroubleLog:
     """The failures of one client. ``what`` names the thing that fails, as logged; ``now`` is a steady time."""
 
     def __init__(self) -> None:
-        self._known: dict[str, _Trouble] = {}
+        self._known: dict[str, LastingFailure] = {}
 
     def __len__(self) -> int:
         return len(self._known)
@@ -40,17 +51,13 @@ class TroubleLog:
         if trouble is None:
             if len(self._known) >= KEPT_MAX:
                 del self._known[next(iter(self._known))]
-            trouble = self._known[what] = _Trouble(now)
-        trouble.count += 1
-        if now < trouble.again_at:
+            trouble = self._known[what] = LastingFailure(now)
+        if not trouble.is_due(now):
             log.info("%s: %s", what, reason)
-            return
-        if trouble.count == 1:
+        elif trouble.count == 1:
             log.warning("%s: %s; trying again", what, reason)
         else:
             log.warning("%s: %s; %d times in %d s", what, reason, trouble.count, (now - trouble.since) // 1000)
-            trouble.pause = min(trouble.pause * 2, AGAIN_MS_MAX)
-        trouble.again_at = now + trouble.pause
 
     def recovered(self, what: str) -> None:
         """Log that something works again, if it had failed."""

@@ -15,12 +15,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from halfmoon.errors import BrokerError, NetworkError
+from halfmoon.limits import DELAY_LEVELS
 from halfmoon.spark.cluster import Cluster
 from halfmoon.spark.jobs import delays, transactions
 from halfmoon.spark.jobs.reading import frame_of, ranges_of
-
-LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
-"""Delays of the levels unless a broker says otherwise. Follows MessageStoreConfig.messageDelayLevel (RocketMQ 4.9.8)."""
 
 GRACE_MS = 60_000
 """Time after which a delayed message that was due and not delivered is missing."""
@@ -194,7 +192,7 @@ def delay_audit(
 
 def levels_of(cluster: Cluster) -> dict[str, dict[int, int]]:
     """Return the delays of the levels by broker, in ms; ``""`` is for brokers that do not report them."""
-    levels = {"": delays.parse_levels(LEVELS)}
+    levels = {"": delays.parse_levels(DELAY_LEVELS)}
     with cluster.admin() as admin:
         for name, broker in admin.cluster().broker_addr_table.items():
             for address in list(broker.broker_addrs.values())[:1]:

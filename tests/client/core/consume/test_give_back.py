@@ -9,21 +9,11 @@ from halfmoon.wire.headers.pull import PullMessage
 from halfmoon.wire.headers.send import ConsumerSendMsgBack, SendMessageV2
 from halfmoon.wire.properties import decode
 from tests.client.messages import record
-from tests.client.queue_of import Queues, listening, push, started
+from tests.client.queue_of import NoFile, Queues, listening, push, started
 from tests.client.scripted import REFUSED, Later, Reply, Scripted, stored
 
 QUEUE = MessageQueue("orders", "broker-a", 0)
 FIRST = ConsumeFrom.FIRST_OFFSET
-
-
-class NoFile:
-    """Offsets that are kept nowhere."""
-
-    def load(self):
-        return None
-
-    def save(self, data):
-        pass
 
 
 def order_pulls(script):

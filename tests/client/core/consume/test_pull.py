@@ -146,7 +146,7 @@ def test_a_record_that_does_not_decode_is_skipped_and_its_neighbours_come(fault,
     assert skipped == [place]
     assert begins == sorted(begins)
     (warning,) = [entry.getMessage() for entry in caplog.records if "skipped" in entry.getMessage()]
-    assert "topic='orders'" in warning
+    assert "queue=orders/broker-a:0" in warning
     assert f"offset={place} " in warning
 
 

@@ -11,7 +11,9 @@ from typing import Any
 
 from halfmoon.client.core.consume.pull import unpacked
 from halfmoon.effects import Op, steady
+from halfmoon.logs import log_failure
 from halfmoon.model import StoredMessage
+from halfmoon.shown.names import queue_name
 from halfmoon.wire.bodies import ConsumeDirectlyResult, ConsumeResult
 from halfmoon.wire.record import decode_record
 
@@ -31,7 +33,9 @@ Handed = Callable[[StoredMessage], Op[tuple[Any, bool]]]
 """Calls the listener with one message; returns what it returned, and whether its context says auto commit."""
 
 
-def consume_directly(record: bytes, broker_name: str, hand: Handed, *, orderly: bool = False) -> Op[ConsumeDirectlyResult]:
+def consume_directly(
+    record: bytes, broker_name: str, hand: Handed, *, group: str, orderly: bool = False
+) -> Op[ConsumeDirectlyResult]:
     """Hand the message of a record to the listener; return what came of it. Raises BadMessage when it does not decode."""
     message = unpacked(decode_record(record))
     message.broker_name = broker_name
@@ -41,7 +45,11 @@ def consume_directly(record: bytes, broker_name: str, hand: Handed, *, orderly: 
         status, result.auto_commit = yield from hand(message)
         result.consume_result = RESULTS.get("" if status is None else getattr(status, "name", "?"), ConsumeResult.CR_LATER)
     except Exception as exc:
-        log.exception("listener failed to consume a message directly: msg_id=%s", message.msg_id)
+        log_failure(
+            log, "listener failed", exc, "an operator asked for this call, nothing else comes of it",
+            group=group, topic=message.topic, queue=queue_name(message.queue, message.topic), offset=message.queue_offset,
+            message=message.msg_id,
+        )  # fmt: skip
         result.consume_result, result.remark = ConsumeResult.CR_THROW_EXCEPTION, f"{type(exc).__name__}: {exc}"
     result.spent_time_mills = (yield from steady()) - begin
     return result

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection
-from typing import Any, NamedTuple
+from typing import Any
 
 from halfmoon import sql92
 from halfmoon.allocation import Strategy, strategy
@@ -18,10 +18,12 @@ from halfmoon.client.core.consume.pull import max_offset, offset_at
 from halfmoon.client.core.consume.window import Window
 from halfmoon.client.core.instance import Instance
 from halfmoon.client.core.names import RETRY_PREFIX, check_topic, unwrap, wrap
+from halfmoon.client.core.trouble_log import LastingFailure
 from halfmoon.client.settings import ConsumerSettings
 from halfmoon.effects import Op, Signal, now, sleep, spawn, steady, wait
 from halfmoon.errors import HalfmoonError, NetworkError, NoRoute, TopicRecreated
 from halfmoon.model import ConsumeFrom, ConsumeType, MessageModel, MessageQueue, Subscription, subscription
+from halfmoon.shown.names import queue_name
 from halfmoon.wire.bodies import (
     CheckClientBody,
     ConsumeDirectlyResult,
@@ -34,6 +36,12 @@ from halfmoon.wire.bodies import (
     to_json,
 )
 from halfmoon.wire.headers.client import CheckClientConfig, GetConsumerListByGroup
+
+BLOCKED_MS = 10_000
+"""After this the log says that a message blocks its ordered queue, and again with longer and longer pauses."""
+
+RAISED_MAX = 16
+"""Errors of one message that are told apart by their class and place; further ones are taken for known."""
 
 AGAIN_MS = 250
 """A round that did not come out even (no route, no offset) is repeated after this, then after twice as long, and so on.
@@ -48,16 +56,28 @@ class _NotHeard(HalfmoonError):
     """The broker has not received a heartbeat of ours yet, as after any start."""
 
 
-class HeadFailure(NamedTuple):
+class HeadFailure:
     """Failure of the message that holds an ordered queue: its offset, calls of the listener, date of the first, reason of the last.
 
-    Calls are counted by this member, since it has the queue.
+    Calls are counted by this member, since it has the queue. ``reminded``: the log says that the queue is blocked.
     """
 
-    offset: int
-    tries: int
-    since_ms: int
-    reason: str
+    def __init__(self, offset: int, since_ms: int, at: int) -> None:
+        self.offset, self.since_ms, self.reason = offset, since_ms, ""
+        self.reminded = False
+        self._lasting = LastingFailure(at, BLOCKED_MS)
+
+    @property
+    def tries(self) -> int:
+        """How often the listener did not consume it."""
+        return self._lasting.count
+
+    def again(self, reason: str, at: int) -> bool:
+        """Note that the listener did not consume it, and return whether the log is to say that it blocks the queue."""
+        self.reason = reason
+        due = self._lasting.is_due(at)
+        self.reminded |= due
+        return due
 
 
 class HeldQueue:
@@ -75,12 +95,20 @@ class HeldQueue:
         self.handed = self.consumed = -1
         self.handle: Any = None
         self.failure: HeadFailure | None = None
+        self._raised_at, self._raised = -1, set[object]()
 
-    def failed(self, offset: int, at_ms: int, reason: str) -> None:
-        """Note that the listener did not consume the message at an offset, which is handed to it again."""
-        known = self.failure
-        tries, since_ms = (1, at_ms) if known is None or known.offset != offset else (known.tries + 1, known.since_ms)
-        self.failure = HeadFailure(offset, tries, since_ms, reason)
+    def raises_anew(self, offset: int, error: Exception) -> bool:
+        """Note what the listener raised for the message at an offset; return whether it has not raised that there for it before."""
+        if offset != self._raised_at:
+            self._raised_at, self._raised = offset, set()
+        link = error.__traceback__
+        while link is not None and link.tb_next is not None:
+            link = link.tb_next
+        place = None if link is None else (link.tb_frame.f_code, link.tb_lineno)
+        known = len(self._raised)
+        if known < RAISED_MAX:
+            self._raised.add((type(error), place))
+        return len(self._raised) > known
 
 
 class GroupMember:
@@ -304,7 +332,7 @@ class GroupMember:
                     self.offsets.forget(queue)
                 offset = yield from self.start_offset(queue)
             except HalfmoonError as exc:
-                log.info("queue skipped: group=%s queue=%s reason=%s", self.group, queue, exc)
+                log.info("queue skipped: group=%s queue=%s reason=%s", self.group, queue_name(queue), exc)
                 even = False
                 continue
             if queue not in self.held and self._may_begin(queue):
@@ -325,7 +353,7 @@ class GroupMember:
         held = self.held[queue] = HeldQueue(queue, offset)
         if sought:
             held.handed = held.consumed = offset
-        log.info("queue assigned: group=%s queue=%s offset=%s", self.group, queue, offset)
+        log.info("queue assigned: group=%s queue=%s offset=%s", self.group, queue_name(queue), offset)
         held.handle = yield from spawn(self.keep_pulling(held), f"pull {queue.topic} {queue.broker_name} {queue.queue_id}")
 
     def restart(self, queue: MessageQueue, offset: int, *, by_itself: bool = False) -> Op[None]:
@@ -369,7 +397,7 @@ class GroupMember:
         self.group_changed()
 
     def _remove(self, held: HeldQueue) -> Op[None]:
-        log.info("queue revoked: group=%s queue=%s", self.group, held.queue)
+        log.info("queue revoked: group=%s queue=%s", self.group, queue_name(held.queue))
         self._let_go(held)
         if self.held.get(held.queue) is held:
             del self.held[held.queue]

@@ -18,6 +18,7 @@ from halfmoon.client.core.route_table import RouteTable
 from halfmoon.effects import Op, Signal, run, wait
 from halfmoon.errors import HalfmoonError, NetworkError, broker_error
 from halfmoon.model import MessageQueue
+from halfmoon.shown.names import queue_name
 from halfmoon.wire.bodies import LocalOffsetTable, from_json, to_json
 from halfmoon.wire.headers.offset import OffsetReply, QueryConsumerOffset, TopicBirth, UpdateConsumerOffset
 
@@ -111,7 +112,7 @@ class RemoteOffsets(OffsetTable):
             )
             yield from tell(_address(self._routes, queue), request, b"", self._timeout_ms)
         except HalfmoonError as exc:
-            log.warning("offset not stored: group=%s queue=%s reason=%s", self._group, queue, exc)
+            log.warning("offset not stored: group=%s queue=%s reason=%s", self._group, queue_name(queue), exc)
 
 
 def same_topic(known_ms: int, told_ms: int) -> bool:

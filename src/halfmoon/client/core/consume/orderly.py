@@ -20,7 +20,7 @@ from halfmoon.allocation import Strategy
 from halfmoon.client.core.ask import ask, tell
 from halfmoon.client.core.consume.direct import consume_directly
 from halfmoon.client.core.consume.listener import ConsumeContext, Listener, ListenerResult
-from halfmoon.client.core.consume.member import HeldQueue
+from halfmoon.client.core.consume.member import HeadFailure, HeldQueue
 from halfmoon.client.core.consume.offsets import UNKNOWN, LocalOffsets, RemoteOffsets, same_topic
 from halfmoon.client.core.consume.pull_loop import PullLoop
 from halfmoon.client.core.consume.push_consumer import RUN_CALLS, RUN_MS, PushConsumerCore
@@ -29,6 +29,8 @@ from halfmoon.client.settings import PushSettings
 from halfmoon.effects import Op, gather, now, sleep, spawn, steady
 from halfmoon.errors import HalfmoonError, TopicRecreated
 from halfmoon.model import ConsumeStatus, MessageQueue, StoredMessage, one_line
+from halfmoon.shown.names import queue_name
+from halfmoon.shown.texts import skip_command, span_text, time_text, tries_text
 from halfmoon.wire.bodies import ConsumeDirectlyResult, ConsumerRunningInfo, LockBatchReply, LockBatchRequest, from_json, to_json
 from halfmoon.wire.headers.client import LockBatchMq, UnlockBatchMq
 from halfmoon.wire.ids import UniqueIds
@@ -125,7 +127,7 @@ class OrderlyConsumerCore(PushConsumerCore):
             if queue in granted:
                 self._locks[queue] = Lock(address, asked_ms, date_ms)
             else:
-                log.info("queue belongs to another client: group=%s queue=%s", self.group, queue)
+                log.info("queue belongs to another client: group=%s queue=%s", self.group, queue_name(queue))
                 self._locks.pop(queue, None)
         return True
 
@@ -169,7 +171,7 @@ class OrderlyConsumerCore(PushConsumerCore):
         """Forget messages pulled from queues whose locks are lost; results of listeners for them will not count."""
         self._settle()
         for queue in queues:
-            log.warning("lock lost: group=%s queue=%s", self.group, queue)
+            log.warning("lock lost: group=%s queue=%s", self.group, queue_name(queue))
             lock = self._locks.pop(queue, None)
             for held in (self.held.pop(queue, None), self._in_hand.get(queue)):
                 if held is not None and not held.window.dropped:
@@ -348,8 +350,23 @@ class OrderlyConsumerCore(PushConsumerCore):
         log.warning("listener returned %s with auto commit on, which counts as success: group=%s", status.name, self.group)
         return ConsumeStatus.CONSUME_SUCCESS
 
+    def _report(
+        self, held: HeldQueue, messages: list[StoredMessage], context: ConsumeContext, error: Exception, level: int = logging.ERROR
+    ) -> None:
+        """Log what the listener raised; what it raised for the same message before only at DEBUG, and `_hold` counts it."""
+        anew = held.raises_anew(messages[0].queue_offset, error)
+        super()._report(held, messages, context, error, level if anew else logging.DEBUG)
+
+    def _redeliveries(self) -> int:
+        return self.settings.reconsume_max
+
+    def _next_try(self, message: StoredMessage, context: ConsumeContext) -> str:
+        if 0 <= self._redeliveries() <= message.reconsume_times:
+            return "it goes to the dead letters of the group" if self.clustering else "it is dropped (broadcasting)"
+        return f"tried again in {span_text(self._pause_ms(context))}, and its queue waits"
+
     def _consumed(self, held: HeldQueue, done: list[StoredMessage]) -> None:
-        held.failure = None
+        self._unblock(held)
         self._advance(held, [*held.window.kept_back(), *done])
 
     def _finish(self, held: HeldQueue, messages: list[StoredMessage], result: ListenerResult) -> Op[None]:
@@ -372,7 +389,8 @@ class OrderlyConsumerCore(PushConsumerCore):
             else:
                 message.reconsume_times += 1
                 kept.append(message)
-        held.failure = held.failure if kept else None
+        if not kept:
+            self._unblock(held)
         held.window.keep_back(done)
         if context.auto_commit or result.status is ConsumeStatus.COMMIT:
             self._advance(held, held.window.kept_back())
@@ -380,7 +398,7 @@ class OrderlyConsumerCore(PushConsumerCore):
             log.warning(
                 "nothing more is pulled before a COMMIT or ROLLBACK: group=%s queue=%s kept=%d",
                 self.group,
-                held.queue,
+                queue_name(held.queue),
                 len(held.window),
             )
         if kept:
@@ -388,11 +406,32 @@ class OrderlyConsumerCore(PushConsumerCore):
 
     def _hold(self, held: HeldQueue, message: StoredMessage, result: ListenerResult) -> Op[None]:
         """Let a queue rest whose first message is handed over again, and note why, for operators."""
-        reason = one_line(result.reason) or f"the listener returned {result.status.name}"
-        held.failed(message.queue_offset, (yield from now()), reason)
-        context = result.context
+        reason, at = one_line(result.reason) or f"the listener returned {result.status.name}", (yield from steady())
+        self._pauses[held] = self._pause_ms(result.context)
+        failure = held.failure
+        if failure is None or failure.offset != message.queue_offset:
+            self._unblock(held)
+            failure = held.failure = HeadFailure(message.queue_offset, (yield from now()), at)
+        if failure.again(reason, at):
+            skip = skip_command(self.group, held.queue, failure.offset, self.settings.nameserver)
+            log.warning(
+                "group %s: queue %s of %s is blocked at offset %d: %s, %s since %s; repair the listener%s", self.group,
+                queue_name(held.queue, held.queue.topic), held.queue.topic, failure.offset, reason, tries_text(failure.tries),
+                time_text(failure.since_ms), f", or skip the message: {skip}" if self.clustering else "",
+            )  # fmt: skip
+
+    def _unblock(self, held: HeldQueue) -> None:
+        """Forget the message that held a queue: it is consumed, or given up."""
+        failure, held.failure = held.failure, None
+        if failure is not None and failure.reminded:
+            log.warning(
+                "group %s: queue %s of %s is not blocked any more: it is past offset %d after %s", self.group,
+                queue_name(held.queue, held.queue.topic), held.queue.topic, failure.offset, tries_text(failure.tries),
+            )  # fmt: skip
+
+    def _pause_ms(self, context: ConsumeContext) -> int:
         wanted = self.settings.suspend_queue_ms if context.suspend_ms is None else context.suspend_ms
-        self._pauses[held] = min(max(wanted, SUSPEND_MS[0]), SUSPEND_MS[1])
+        return min(max(wanted, SUSPEND_MS[0]), SUSPEND_MS[1])
 
     def _given_up(self, message: StoredMessage, reason: str) -> Op[bool]:
         """Publish a message that failed too often to the group's retry topic; its broker puts it to the dead letters.
@@ -411,7 +450,7 @@ class OrderlyConsumerCore(PushConsumerCore):
 
     def consume_directly(self, record: bytes, broker_name: str) -> Op[ConsumeDirectlyResult | None]:
         """Hand one message to the listener because an operator asked for it (309), beside what it has in order."""
-        return (yield from consume_directly(record, broker_name, self._hand, orderly=True))
+        return (yield from consume_directly(record, broker_name, self._hand, group=self.group, orderly=True))
 
     def running_info(self) -> ConsumerRunningInfo:
         """Return this consumer's state, for operators."""

@@ -10,6 +10,7 @@ from halfmoon.effects import Call, Op
 from halfmoon.errors import BadMessage, NetworkError, UsageError, broker_error
 from halfmoon.hot import HEAD
 from halfmoon.model import MessageQueue, PullResult, PullStatus, StoredMessage, Subscription
+from halfmoon.shown.names import queue_name
 from halfmoon.wire.codes import COMPRESSED, PULL_COMMIT_OFFSET, PULL_SUBSCRIPTION
 from halfmoon.wire.command import Command
 from halfmoon.wire.compression import decompress
@@ -86,7 +87,8 @@ def pull_result(
     if unread:
         next_offset = max(next_offset, offset + 1)
     for queue_offset, reason in unread:
-        log.warning("record skipped, it does not decode: queue=%s offset=%d reason=%s", queue, queue_offset + delta, reason)
+        at = queue_offset + delta
+        log.warning("record skipped, it does not decode: queue=%s offset=%d reason=%s", queue_name(queue), at, reason)
     messages = decoded if takes_all(wanted) else [message for message in decoded if message.tag in wanted.tags]
     _place(messages, queue, header, delta)
     skipped = tuple(queue_offset + delta for queue_offset, _ in unread)

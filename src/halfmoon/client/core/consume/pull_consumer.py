@@ -24,6 +24,7 @@ from halfmoon.client.settings import PullSettings
 from halfmoon.effects import Op, Signal, run, sleep, steady, wait
 from halfmoon.errors import HalfmoonError, NotRunning, OffsetIllegal, UsageError
 from halfmoon.model import ConsumeType, MessageQueue, PullStatus, StoredMessage, Subscription, subscription
+from halfmoon.shown.names import queue_name
 from halfmoon.wire.bodies import ConsumeFromWhere, ConsumerData, ConsumerRunningInfo
 from halfmoon.wire.codes import PULL_LITE, PULL_SUBSCRIPTION, PULL_SUSPEND
 
@@ -239,7 +240,7 @@ class PullConsumerCore(PullLoop):
             log.warning(
                 "queue ends before the pulled offset: group=%s queue=%s at=%s end=%s",
                 self.group,
-                held.queue,
+                queue_name(held.queue),
                 held.next_offset,
                 offset,
             )

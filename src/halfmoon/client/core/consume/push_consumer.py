@@ -19,14 +19,17 @@ from halfmoon.client.core.consume.offsets import LocalOffsets, RemoteOffsets
 from halfmoon.client.core.consume.pull_loop import PullLoop
 from halfmoon.client.core.consume.running_info import running_info
 from halfmoon.client.core.instance import Instance
-from halfmoon.client.core.names import DLQ_PREFIX, INNER_PRODUCER, retry_topic, unwrap
+from halfmoon.client.core.names import DLQ_PREFIX, INNER_PRODUCER, retry_topic, unwrap, wrap
 from halfmoon.client.core.produce.outgoing import Outgoing, properties_text
 from halfmoon.client.core.produce.send import Sender
 from halfmoon.client.core.produce.tracing import Tracer
 from halfmoon.client.settings import ProducerSettings, PushSettings
 from halfmoon.effects import Now, Op, Run, Signal, SteadyTime, aside, now, run, sleep, spawn, steady, wait
 from halfmoon.errors import BrokerError, HalfmoonError, NetworkError, UsageError
+from halfmoon.limits import DELAY_LEVELS
+from halfmoon.logs import log_failure
 from halfmoon.model import RECONSUME_REASON, ConsumeStatus, MessageQueue, PullStatus, StoredMessage, Subscription, one_line
+from halfmoon.shown.names import queue_name
 from halfmoon.wire.bodies import ConsumeDirectlyResult, ConsumerRunningInfo
 from halfmoon.wire.bodies.traces import ConsumeCode
 from halfmoon.wire.codes import PULL_COMMIT_OFFSET, PULL_SUBSCRIPTION, PULL_SUSPEND
@@ -36,6 +39,8 @@ from halfmoon.wire.ids import UniqueIds
 REDELIVER_MS = 5_000
 """After this a message that could not be given back is handed to the listener again."""
 SEND_BACK_TIMEOUT_MS = 5_000
+FIRST_DELAY_LEVEL, DELAYS = 3, DELAY_LEVELS.split()
+"""Delay level of the first redelivery, then one more with each, and what the levels mean unless the broker says otherwise."""
 OVERDUE_DELAY_LEVEL = 3
 """Delay level of messages that the listener held too long."""
 RUN_CALLS, RUN_MS = 256, 20
@@ -157,7 +162,7 @@ class PushConsumerCore(PullLoop):
         if result is None:
             return
         if result.status is PullStatus.OFFSET_ILLEGAL:
-            log.warning("offset illegal: queue=%s asked=%s next=%s", held.queue, held.next_offset, result.next_offset)
+            log.warning("offset illegal: queue=%s asked=%s next=%s", queue_name(held.queue), held.next_offset, result.next_offset)
             yield from self.restart(held.queue, result.next_offset, by_itself=True)
             return
         moved, held.next_offset = result.next_offset != held.next_offset, result.next_offset
@@ -269,7 +274,7 @@ class PushConsumerCore(PullLoop):
             status = yield Run(listener.function, listener.given(messages, context))
         except Exception as exc:
             result.raised = f"{type(exc).__name__}: {exc}"
-            log.exception("listener failed: group=%s queue=%s first=%s", self.group, held.queue, messages[0].msg_id)
+            self._report(held, messages, context, exc)
             status = ConsumeStatus.RECONSUME_LATER
         result.over = yield _STEADY
         result.status = status = self._meant(status, context)
@@ -282,6 +287,32 @@ class PushConsumerCore(PullLoop):
             late = took_ms >= self.settings.consume_timeout_ms
             self.tracer.returned(traced, messages, begin, begin + took_ms, ConsumeCode.TIME_OUT if late else code)
         return result
+
+    def _report(
+        self, held: HeldQueue, messages: list[StoredMessage], context: ConsumeContext, error: Exception, level: int = logging.ERROR
+    ) -> None:
+        """Log what the listener raised, and what becomes of its messages."""
+        first, more = messages[0], len(messages) - 1
+        tries, redeliveries = first.reconsume_times + 1, self._redeliveries()
+        facts = {
+            "group": self.group, "topic": first.topic, "queue": queue_name(held.queue, wrap(first.topic, self.settings.namespace)),
+            "offset": first.queue_offset, "message": f"{first.msg_id} and {more} more" if more else first.msg_id, "tag": first.tag,
+            "try": tries if redeliveries < 0 else f"{tries} of {redeliveries + 1}",
+        }  # fmt: skip
+        log_failure(log, "listener failed", error, self._next_try(first, context), level=level, **facts)
+
+    def _redeliveries(self) -> int:
+        """Return how often a message is handed over again, -1: for ever."""
+        return self.settings.redeliveries if self.clustering else 0
+
+    def _next_try(self, message: StoredMessage, context: ConsumeContext) -> str:
+        """Return what becomes of a message on which the listener raised."""
+        if not self.clustering:
+            return "not delivered again (broadcasting)"
+        if context.delay_level < 0 or message.reconsume_times >= self._redeliveries():
+            return "it goes to the dead letters of the group"
+        level = min(context.delay_level or FIRST_DELAY_LEVEL + message.reconsume_times, len(DELAYS))
+        return f"delivered again in {DELAYS[level - 1]} (delay level {level})"
 
     def _settle(self) -> None:
         """Note what calls have consumed since the last time: one step of progress for each queue."""
@@ -320,7 +351,7 @@ class PushConsumerCore(PullLoop):
 
     def consume_directly(self, record: bytes, broker_name: str) -> Op[ConsumeDirectlyResult | None]:
         """Hand one message to the listener because an operator asked for it (309)."""
-        return (yield from consume_directly(record, broker_name, self._hand, orderly=self.settings.orderly))
+        return (yield from consume_directly(record, broker_name, self._hand, group=self.group, orderly=self.settings.orderly))
 
     def _hand(self, message: StoredMessage) -> Op[tuple[Any, bool]]:
         listener = self.listener
@@ -349,7 +380,8 @@ class PushConsumerCore(PullLoop):
         self.failed_count += len(failed)
         for message in failed:
             if not self.clustering:
-                log.warning("message dropped after a failure (broadcasting): msg_id=%s", message.msg_id)
+                if not result.raised:  # else that was logged
+                    log.warning("message dropped after a failure (broadcasting): msg_id=%s", message.msg_id)
             elif message.queue_offset not in held.window:
                 continue  # given back already, because the listener held it too long
             elif not (yield from self.give_back(message, result.context.delay_level, result.reason)):
@@ -414,7 +446,7 @@ class PushConsumerCore(PullLoop):
         properties.setdefault("ORIGIN_MESSAGE_ID", message.offset_msg_id)
         properties.setdefault("RETRY_TOPIC", self.wire_queue(MessageQueue(message.topic, "", 0)).topic)
         if delay_level >= 0:
-            properties["DELAY"] = str(delay_level or 3 + message.reconsume_times)
+            properties["DELAY"] = str(delay_level or FIRST_DELAY_LEVEL + message.reconsume_times)
         if reason:
             properties[RECONSUME_REASON] = reason
         begin = yield from steady()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 
 from halfmoon.client.core.admin.health.facts import NAMED_MAX, GroupFacts, queue_text
 from halfmoon.model import MessageQueue
 from halfmoon.results import Finding
-from halfmoon.shown.texts import span_text, tries_text
+from halfmoon.shown.texts import skip_command, span_text, tries_text
 
 TRIES = 3
 """Failed tries of its first message, as a member reports them, from which on a queue counts as stuck at once."""
@@ -54,9 +53,7 @@ def stuck_findings(known: GroupFacts, now_ms: int, stuck_ms: int, explained: Col
 
 
 def _remedy(group: str, stuck: StuckQueue) -> str:
-    queue = stuck.queue
-    words = [group, queue.topic, f"{queue.broker_name}/{queue.queue_id}", "--offset", str(stuck.offset)]
-    return f"Repair the listener, or skip the message: `halfmoon group skip {shlex.join(words)}`."
+    return f"Repair the listener, or skip the message: `{skip_command(group, stuck.queue, stuck.offset)}`."
 
 
 def _stuck_queues(known: GroupFacts, now_ms: int, stuck_ms: int, explained: Collection[MessageQueue]) -> Iterator[StuckQueue]:
