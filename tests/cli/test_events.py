@@ -153,6 +153,29 @@ def test_people_read_a_line_when_it_is_ready(start, module):
     assert running.stop() == 0
 
 
+@pytest.mark.parametrize("kind", ["def", "async def"])
+def test_a_function_that_raises_is_logged_once_with_the_traceback_of_its_own_code(start, here, name, topic, send, kind):
+    (here / f"{name}.py").write_text(
+        f"from halfmoon.events import on\n\n@on('S_{name}', '{topic}', 'EC_PAID')\n"
+        f"{kind} mail(event):\n    return event.payload['price']\n"
+    )
+    running = start(name)
+    send({"no": "price"})
+    until(lambda: "KeyError" in running.errors)
+    assert running.stop() == 0
+
+    header, *lines = running.errors.splitlines()
+    assert f"ERROR halfmoon.client: listener failed: group=S_{name} topic={topic} queue=broker-a:" in header
+    assert header.endswith("tag=EC_PAID try=1 of 17; delivered again in 10s (delay level 3)")
+    frames = [line for line in lines if "^" not in line and "~" not in line]
+    assert frames == [
+        "Traceback (most recent call last):",
+        f'  File "{here}/{name}.py", line 5, in mail',
+        "    return event.payload['price']",
+        "KeyError: 'price'",
+    ]
+
+
 def test_a_name_server_that_does_not_answer_is_told_and_tried_again(start, module, topic):
     running = start(module, "--nameserver", "127.0.0.1:1", wait="trying again")
 

@@ -40,14 +40,15 @@ def step(
     decision: str = "",
     checks: int = 0,
     error: BaseException | str | None = None,
-    level: int = logging.INFO,
+    level: int | None = None,
 ) -> None:
-    """Write one line about a step of an event; what is empty is left out, an ``error`` makes it a warning at least.
+    """Write one line about a step of an event; what is empty is left out. The level is INFO, with an ``error`` WARNING.
 
     ``message_id`` is the broker's or the sender's id of the message, the event's own when it is not given; ``checks`` counts how
     often the broker has asked.
     """
-    level = level if error is None else max(level, logging.WARNING)
+    if level is None:
+        level = logging.INFO if error is None else logging.WARNING
     if not log.isEnabledFor(level):
         return
     facts = {

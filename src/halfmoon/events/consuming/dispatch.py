@@ -29,7 +29,10 @@ T = TypeVar("T")
 
 
 class Outcome(NamedTuple):
-    """Outcome of a message: consumed, or delivered again for a reason. ``error`` is what was raised."""
+    """Outcome of a message: consumed, or delivered again for a reason.
+
+    ``error`` is what was raised; who asked logs it if it is an Exception, and knows what becomes of the message.
+    """
 
     consumed: bool
     reason: str = ""
@@ -120,7 +123,7 @@ class Dispatch:
         except BaseException as exc:  # SystemExit, too: a function does not end the consumer
             if handler is not None and handler.is_async and _ends_the_task(exc):
                 raise
-            level = logging.WARNING if isinstance(exc, HalfmoonError) else logging.ERROR
+            level = logging.INFO if isinstance(exc, Exception) else logging.ERROR  # an Exception is logged by whoever called
             step("consume", event, group=self.group, attempt=attempt, decision="redeliver", error=exc, level=level)
             return Outcome(False, f"{type(exc).__name__}: {exc}", exc)
 

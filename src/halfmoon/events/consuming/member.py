@@ -17,7 +17,9 @@ from halfmoon.errors import GroupNotFound, HalfmoonError, UsageError
 from halfmoon.events.consuming.dispatch import Dispatch
 from halfmoon.events.consuming.loop import LoopThread
 from halfmoon.events.consuming.on import Handler
+from halfmoon.logs import log_failure
 from halfmoon.model import ConsumeFrom, ConsumeStatus, MessageModel, MessageQueue, StoredMessage
+from halfmoon.shown.names import queue_name
 
 log = logging.getLogger("halfmoon.events")
 
@@ -94,7 +96,7 @@ class Member:
         return self._consumer.assignment()
 
     async def _listen(self, messages: list[StoredMessage], context: ConsumeContext) -> ConsumeStatus:
-        """Handle messages as the listener of the push consumer. Errors are raised again, so that traces show them."""
+        """Handle messages as the listener of the push consumer, which logs what is raised and shows it in traces."""
         (message,) = messages
         attempt = message.reconsume_times + 1
         if self.dispatch.is_async(message):
@@ -106,7 +108,7 @@ class Member:
         if outcome.consumed:
             return ConsumeStatus.CONSUME_SUCCESS
         context.reason = outcome.reason
-        if isinstance(outcome.error, Exception) and not isinstance(outcome.error, HalfmoonError):
+        if isinstance(outcome.error, Exception):
             raise outcome.error
         return ConsumeStatus.RECONSUME_LATER
 
@@ -115,8 +117,12 @@ class Member:
             outcome = loop.call_here_if_busy(self.dispatch.consume_async(message, attempt))
         else:
             outcome = contextvars.Context().run(self.dispatch.consume, message, attempt)
-        if outcome.error is not None:
-            log.error("a consumer failed: group=%s event=%s", self.group, message.msg_id, exc_info=outcome.error)
+        if isinstance(outcome.error, Exception):
+            facts = {"queue": queue_name(message.queue, message.topic), "offset": message.queue_offset, "tag": message.tag}
+            log_failure(
+                log, "listener failed", outcome.error, "delivered again, or to the dead letters after its last try",
+                group=self.group, topic=message.topic, **facts, message=message.msg_id, **{"try": attempt},
+            )  # fmt: skip
         return outcome.consumed, outcome.reason
 
 
