@@ -144,10 +144,8 @@ def test_a_failure_of_the_users_code_is_one_line_and_a_traceback_without_frames_
         logging.getLogger("halfmoon.client"),
         "listener failed",
         _caught(_priced),
+        {"group": "C", "tag": None, "offset": 0},
         "tried again in 1.0s",
-        group="C",
-        tag=None,
-        offset=0,
     )
     header, *lines = users_log.getvalue().splitlines()
     assert header == "ERROR listener failed: group=C offset=0; tried again in 1.0s"
@@ -162,14 +160,14 @@ def test_debug_shows_all_frames_of_a_failure(users_log: io.StringIO) -> None:
     log = logging.getLogger("halfmoon.client")
     log.setLevel(logging.DEBUG)
     try:
-        log_failure(log, "listener failed", _caught(_prices))
+        log_failure(log, "listener failed", _caught(_prices), {})
     finally:
         log.setLevel(logging.NOTSET)
     assert 'File "ours.py", line 7, in caught' in users_log.getvalue()
 
 
 def test_an_error_without_a_frame_of_the_users_is_its_text_alone(users_log: io.StringIO) -> None:
-    log_failure(logging.getLogger("halfmoon.client"), "listener failed", _caught(len))  # type: ignore[arg-type]
+    log_failure(logging.getLogger("halfmoon.client"), "listener failed", _caught(len), {})  # type: ignore[arg-type]
     assert users_log.getvalue().splitlines()[1:] == ["TypeError: len() takes exactly one argument (0 given)"]
 
 

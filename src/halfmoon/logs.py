@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from traceback import format_tb, walk_tb
 from types import TracebackType
 from typing import Any
@@ -93,7 +93,13 @@ def escape(record: logging.LogRecord) -> bool:
 
 
 def log_failure(
-    log: logging.Logger, what: str, error: BaseException, then: str = "", *, level: int = logging.ERROR, **facts: object
+    log: logging.Logger,
+    what: str,
+    error: BaseException,
+    facts: Mapping[str, object],
+    then: str = "",
+    *,
+    level: int = logging.ERROR,
 ) -> None:
     """Log that a function of the user's raised: one line, and the traceback of the user's code.
 

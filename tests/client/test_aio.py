@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from itertools import count, islice
 from typing import Any
@@ -370,6 +371,41 @@ async def test_asynchronous_sends_are_bounded(names, monkeypatch):
             producer.send_async(Message(names["topic"], b"x"))
         await asyncio.gather(*futures)
         assert (await producer.send_async(Message(names["topic"], b"x"))).status is SendStatus.SEND_OK
+
+
+def _raising(result: Any, error: Any) -> None:
+    raise KeyError("price")
+
+
+async def _raising_async(result: Any, error: Any) -> None:
+    raise KeyError("price")
+
+
+@pytest.mark.parametrize("callback", [_raising, _raising_async])
+async def test_a_callback_that_raises_is_logged_and_its_send_is_stored_all_the_same(names, caplog, callback):
+    async with AsyncProducer(group="P", nameserver=names["nameserver"]) as producer:
+        result = await producer.send_async(Message(names["topic"], b"x"), callback)
+    with Producer(group="P", nameserver=names["nameserver"]) as producer:
+        assert producer.send_async(Message(names["topic"], b"x"), callback).result(60).status is SendStatus.SEND_OK
+
+    header = f"callback of a send failed: group=P topic={names['topic']} message="
+    first, second = [entry.getMessage() for entry in caplog.records if entry.levelname == "ERROR"]
+    assert first == f"{header}{result.msg_id}; the message is stored"
+    assert second.startswith(header)
+    assert "halfmoon/" not in caplog.text
+    assert caplog.text.count("KeyError: 'price'") == 2
+
+
+async def test_a_send_that_fails_with_a_callback_is_left_to_the_callback_and_the_log_has_no_traceback(cluster, caplog):
+    told = []
+    async with AsyncProducer(group="P", nameserver=cluster.broker) as producer:
+        producer.send_async(Message("orders", b"x"), lambda result, error: told.append(error))
+        await soon(lambda: told)
+        await asyncio.sleep(0.05)
+        gc.collect()  # a task that nobody looked at says so when it is collected
+
+    assert isinstance(told[0], NoRoute)
+    assert "Traceback" not in caplog.text
 
 
 @pytest.mark.filterwarnings("error")

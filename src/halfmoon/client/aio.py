@@ -26,7 +26,7 @@ from halfmoon.client.core.produce.linger import LingeringSender
 from halfmoon.client.core.produce.requests import Requests
 from halfmoon.client.core.produce.selector import Selector, select_by_hash
 from halfmoon.client.core.produce.send import FirstAttempt, Sender
-from halfmoon.client.core.produce.send_result import send_result
+from halfmoon.client.core.produce.send_result import Callback, send_result, tell_callback
 from halfmoon.client.core.produce.tracing import Tracer
 from halfmoon.client.core.produce.transaction_check import answer_not_mine
 from halfmoon.client.files import OffsetsOnDisk
@@ -39,7 +39,7 @@ from halfmoon.client.settings import (
     settings_of,
 )
 from halfmoon.client.spans import INSTALLED, add_spans, listener_with_spans
-from halfmoon.effects import at_once, run
+from halfmoon.effects import at_once
 from halfmoon.errors import BrokerError, NetworkError, NotRunning, TooManyRequests, UsageError
 from halfmoon.model import Message, MessageModel, MessageQueue, SendResult, StoredMessage
 from halfmoon.runtime.drivers.asyncio_driver import AsyncioDriver
@@ -63,9 +63,6 @@ C = TypeVar("C", bound=ConsumerSettings)
 
 ASYNC_MAX = 50_000
 """Asynchronous sends of one producer in flight; one more is refused. Follows the queue of the original's sender pool."""
-
-Callback = Callable[[SendResult | None, Exception | None], Any]
-"""Called with an asynchronous send's result or its error. A plain function runs in a thread."""
 
 
 class AsyncProducer(Client[ProducerSettings]):
@@ -161,8 +158,8 @@ class AsyncProducer(Client[ProducerSettings]):
     ) -> asyncio.Future[SendResult]:
         """Begin a send and return at once; the future gives the result, and ``callback(result, error)`` is called with it.
 
-        Only network failures are retried; a broker's refusal is raised at once. Raises TooManyRequests when
-        `ASYNC_MAX` are under way.
+        What the callback raises is logged, and changes neither. Only network failures are retried; a broker's refusal is raised
+        at once. Raises TooManyRequests when `ASYNC_MAX` are under way.
         """
         self._check_loop()
         self._pending += 1
@@ -171,11 +168,16 @@ class AsyncProducer(Client[ProducerSettings]):
             raise TooManyRequests(f"executor rejected: {ASYNC_MAX} asynchronous sends are under way")
         chosen = message, queue, selector, key, timeout_ms
         future = asyncio.ensure_future(self._send_async(*chosen) if callback is None else self._then_tell(callback, *chosen))
-        future.add_done_callback(self._sent)
+        future.add_done_callback(self._sent if callback is None else self._told)
         return future
 
     def _sent(self, future: asyncio.Future[SendResult]) -> None:
         self._pending -= 1
+
+    def _told(self, future: asyncio.Future[SendResult]) -> None:
+        self._pending -= 1
+        if not future.cancelled():
+            future.exception()  # looked at: the callback has been given it
 
     async def _send_async(
         self, message: Message, queue: MessageQueue | None, selector: Selector | None, key: Any, timeout_ms: int | None
@@ -210,13 +212,16 @@ class AsyncProducer(Client[ProducerSettings]):
                 error = exc
         return await self.run(self.sender.continue_send(first, error, asynchronous=asynchronous))
 
-    async def _then_tell(self, callback: Callback, *chosen: Any) -> SendResult:
+    async def _then_tell(self, callback: Callback, message: Message, *chosen: Any) -> SendResult:
+        result = error = None
         try:
-            result = await self._send_async(*chosen)
+            result = await self._send_async(message, *chosen)
         except Exception as exc:
-            await self.run(run(callback, None, exc))
-            raise
-        await self.run(run(callback, result, None))
+            error = exc
+        await self.run(tell_callback(callback, self.sender.group, message, result, error))
+        if result is None:
+            assert error is not None
+            raise error
         return result
 
     async def send_oneway(

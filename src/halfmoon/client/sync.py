@@ -10,10 +10,11 @@ from concurrent.futures import Future
 from typing import Any, Unpack
 
 from halfmoon.allocation import Strategy
-from halfmoon.client.aio import AsyncProducer, AsyncPullConsumer, AsyncPushConsumer, Callback, handed_next
+from halfmoon.client.aio import AsyncProducer, AsyncPullConsumer, AsyncPushConsumer, handed_next
 from halfmoon.client.blocking import Blocking, BlockingSender
 from halfmoon.client.constructors.options import ProducerArguments, PullArguments, PushArguments
 from halfmoon.client.core.produce.selector import Selector
+from halfmoon.client.core.produce.send_result import Callback
 from halfmoon.client.settings import ProducerSettings, PullSettings, PushSettings
 from halfmoon.model import Message, MessageQueue, SendResult, StoredMessage
 from halfmoon.runtime.drivers.threads import background
@@ -79,8 +80,8 @@ class Producer(BlockingSender):
     ) -> Future[SendResult]:
         """Begin a send and return at once; the future gives the result, and ``callback(result, error)`` is called with it.
 
-        Only network failures are retried; a broker's refusal is raised at once. Raises TooManyRequests when
-        `ASYNC_MAX` are under way.
+        What the callback raises is logged, and changes neither. Only network failures are retried; a broker's refusal is raised
+        at once. Raises TooManyRequests when `ASYNC_MAX` are under way.
         """
         return self._loop.submit(
             lambda: self._client.send_async(message, callback, queue=queue, selector=selector, key=key, timeout_ms=timeout_ms)

@@ -18,6 +18,7 @@ from halfmoon.errors import UsageError
 from halfmoon.events.databases.other_blocks import open_blocks, put_blocks_aside, put_blocks_back
 from halfmoon.events.databases.unused_sessions import is_of, next_number, put_aside, put_back, task_here
 from halfmoon.events.errors import AmbiguousTransaction, NoTransaction, TransactionEnded
+from halfmoon.logs import log_failure
 
 SYNCHRONIZATIONS_MAX = 100_000
 """Synchronizations of one transaction; one with more of them holds too much in memory to end well."""
@@ -196,8 +197,8 @@ def _tell(synchronizations: list[Synchronization], *hooks: Callable[[Synchroniza
             for synchronization in of_rank:
                 try:
                     hook(synchronization)
-                except Exception:
-                    log.exception("a synchronization failed, the others still run: synchronization=%r", synchronization)
+                except Exception as exc:
+                    log_failure(log, "synchronization failed", exc, {"object": repr(synchronization)}, "the others still run")
                 except BaseException as exc:
                     interrupts.append(exc)
     if interrupts:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -53,7 +54,9 @@ def test_an_exception_leaves_it_open_even_after_rollback_only(checks: Checks, ca
 
     checks.add("TP_ORDER", "EC_PAID", check)
     assert checks.answer(half()) is OPEN
-    assert "the database does not answer" in caplog.text
+    (line,) = [entry for entry in caplog.records if entry.levelno >= logging.WARNING]
+    assert line.getMessage() == "check failed: group=P_shop topic=TP_ORDER message=AB12 tag=EC_PAID; the broker asks again"
+    assert "OSError: the database does not answer" in caplog.text
 
 
 @pytest.mark.mission("002-09", "002-10")

@@ -23,6 +23,7 @@ from halfmoon.events.event import Event, check_code, check_name
 from halfmoon.events.publishing.delivery_modes import TOKEN, TOKEN_PROPERTY
 from halfmoon.events.tables import TableMissing
 from halfmoon.events.tracing import span, step
+from halfmoon.logs import log_failure
 from halfmoon.model import LocalTransactionState, StoredMessage
 
 CHECKS_MAX = 10_000
@@ -124,8 +125,9 @@ class Checks:
                     log.warning("checks stay open, the broker asks again: %s", exc)
                 return OPEN
             except Exception as exc:
-                step("checked", event, checks=checks, decision="open", error=exc)
-                log.warning("a check failed, the broker asks again: event=%s", event.id, exc_info=exc)
+                step("checked", event, checks=checks, decision="open", error=exc, level=logging.INFO)
+                facts = {"group": event.group, "topic": event.topic, "message": event.id, "tag": event.code, "try": checks or None}
+                log_failure(log, "check failed", exc, facts, "the broker asks again")
                 return OPEN
         level = logging.INFO if state in (COMMIT, ROLLBACK, NOT_MINE) else logging.WARNING
         step("checked", event, checks=checks, decision=state.name.lower() + (f" ({reason})" if reason else ""), level=level)

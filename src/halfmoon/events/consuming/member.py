@@ -118,11 +118,12 @@ class Member:
         else:
             outcome = contextvars.Context().run(self.dispatch.consume, message, attempt)
         if isinstance(outcome.error, Exception):
-            facts = {"queue": queue_name(message.queue, message.topic), "offset": message.queue_offset, "tag": message.tag}
-            log_failure(
-                log, "listener failed", outcome.error, "delivered again, or to the dead letters after its last try",
-                group=self.group, topic=message.topic, **facts, message=message.msg_id, **{"try": attempt},
-            )  # fmt: skip
+            facts = {
+                "group": self.group, "topic": message.topic, "queue": queue_name(message.queue, message.topic),
+                "offset": message.queue_offset, "message": message.msg_id, "tag": message.tag, "try": attempt,
+            }  # fmt: skip
+            then = "delivered again, or to the dead letters after its last try"
+            log_failure(log, "listener failed", outcome.error, facts, then)
         return outcome.consumed, outcome.reason
 
 

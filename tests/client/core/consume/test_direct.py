@@ -58,7 +58,7 @@ def test_what_the_listener_returns_is_told_and_nothing_is_given_back(returned, e
     assert script.asked(ConsumerSendMsgBack) == []
 
 
-def test_what_the_listener_raises_is_told():
+def test_what_the_listener_raises_is_told_and_logged(caplog):
     def broken(messages):
         raise ValueError("no such order")
 
@@ -67,6 +67,10 @@ def test_what_the_listener_raises_is_told():
     found = result(asked(script, core, record(0)))
 
     assert (found.consume_result, found.remark) == ("CR_THROW_EXCEPTION", "ValueError: no such order")
+    (line,) = [entry.getMessage() for entry in caplog.records if entry.levelname == "ERROR"]
+    facts, _, then = line.partition("; ")
+    assert facts == "listener failed: group=C topic=orders queue=broker-a:0 offset=0 message=ID0"
+    assert then == "an operator asked for this call, nothing else comes of it"
     assert script.asked(ConsumerSendMsgBack) == []
 
 

@@ -126,3 +126,23 @@ def test_a_listener_that_returns_a_failure_for_ever_is_said_to_block_its_queue_a
     first, second = warnings(caplog)
     assert first.startswith(f"{BLOCKED}the listener returned RECONSUME_LATER, 11 tries since ")
     assert second == "group C: queue broker-a:0 of orders is not blocked any more: it is past offset 0 after 12 tries"
+
+
+def test_a_function_that_shares_queues_and_raises_is_shown_once_for_each_topic_and_asked_again(caplog):
+    script, calls = Scripted(), []
+
+    def allocate(mine, queues, members):
+        calls.append(mine)
+        if len(calls) < 10:
+            raise KeyError("zone")
+        return queues
+
+    Queues(script).fill(1)
+    got = []
+    listening(script, got.extend, allocate=allocate, consume_from=FIRST)
+    script.run_for(120_000)
+
+    said = "allocate failed: group=C topic={}; queues stay as they are"
+    assert errors(caplog) == [said.format(topic) for topic in ("orders", "%RETRY%C")]
+    assert warnings(caplog)[0] == "C cannot consume orders: allocate raised KeyError: 'zone'; trying again"
+    assert [message.queue_offset for message in got] == [0]

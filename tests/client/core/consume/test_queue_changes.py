@@ -34,7 +34,7 @@ def test_a_listener_hears_of_the_queues_of_a_topic_when_they_are_others_than_bef
     assert heard[1:] == [("orders", [ONE])]
 
 
-def test_a_listener_that_comes_while_it_runs_hears_of_what_changes_from_then_on_and_one_that_fails_hears_on():
+def test_a_listener_that_comes_while_it_runs_hears_of_what_changes_from_then_on_and_one_that_fails_hears_on(caplog):
     script, heard = Scripted(), []
     Queues(script, 2)
     core = assigned(script, ONE, queues_check_ms=1_000)
@@ -49,6 +49,8 @@ def test_a_listener_that_comes_while_it_runs_hears_of_what_changes_from_then_on_
         script.run_for(2_000)
 
     assert heard == [3, 4]
+    said = "listener of queue changes failed: group=C topic=orders; it is called again when the queues change again"
+    assert [entry.getMessage() for entry in caplog.records if entry.levelname == "ERROR"] == [said] * 2
 
 
 def test_a_topic_that_cannot_be_asked_for_is_no_change_and_one_that_was_never_heard_of_is_when_it_comes(caplog):

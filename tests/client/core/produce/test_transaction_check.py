@@ -68,7 +68,9 @@ def test_a_listener_that_raises_is_unknown_with_the_reason_in_the_remark(caplog)
     (end,) = ends(script)
     assert end.request.commit_or_rollback == 0
     assert end.remark == "checkLocalTransactionState Exception, ValueError: no database"
-    assert "check failed" in caplog.text
+    (line,) = [entry for entry in caplog.records if entry.levelname == "ERROR"]
+    assert line.getMessage() == "check failed: group=P topic=orders message=ID7; the broker asks again"
+    assert "ValueError: no database" in caplog.text
 
 
 def test_a_listener_that_says_something_else_is_unknown():

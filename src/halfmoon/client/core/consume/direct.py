@@ -45,11 +45,11 @@ def consume_directly(
         status, result.auto_commit = yield from hand(message)
         result.consume_result = RESULTS.get("" if status is None else getattr(status, "name", "?"), ConsumeResult.CR_LATER)
     except Exception as exc:
-        log_failure(
-            log, "listener failed", exc, "an operator asked for this call, nothing else comes of it",
-            group=group, topic=message.topic, queue=queue_name(message.queue, message.topic), offset=message.queue_offset,
-            message=message.msg_id,
-        )  # fmt: skip
+        facts = {
+            "group": group, "topic": message.topic, "queue": queue_name(message.queue, message.topic),
+            "offset": message.queue_offset, "message": message.msg_id, "tag": message.tag,
+        }  # fmt: skip
+        log_failure(log, "listener failed", exc, facts, "an operator asked for this call, nothing else comes of it")
         result.consume_result, result.remark = ConsumeResult.CR_THROW_EXCEPTION, f"{type(exc).__name__}: {exc}"
     result.spent_time_mills = (yield from steady()) - begin
     return result

@@ -22,6 +22,7 @@ from halfmoon.client.core.trouble_log import LastingFailure
 from halfmoon.client.settings import ConsumerSettings
 from halfmoon.effects import Op, Signal, now, sleep, spawn, steady, wait
 from halfmoon.errors import HalfmoonError, NetworkError, NoRoute, TopicRecreated
+from halfmoon.logs import log_failure
 from halfmoon.model import ConsumeFrom, ConsumeType, MessageModel, MessageQueue, Subscription, subscription
 from halfmoon.shown.names import queue_name
 from halfmoon.wire.bodies import (
@@ -316,7 +317,12 @@ class GroupMember:
         if not members:
             error = HalfmoonError if self.instance.heard_by(address) else _NotHeard
             raise error(f"no member is known of the group: {reply.remark}")
-        return self.allocate(self.instance.client_id, queues, members)
+        try:
+            return self.allocate(self.instance.client_id, queues, members)
+        except Exception as exc:
+            if not self.instance.troubles.is_failing(self._trouble(topic)):
+                log_failure(log, "allocate failed", exc, {"group": self.group, "topic": topic}, "queues stay as they are")
+            raise HalfmoonError(f"allocate raised {type(exc).__name__}: {exc}") from exc
 
     def _take(self, topic: str, queues: Collection[MessageQueue]) -> Op[bool]:
         mine = set(queues)

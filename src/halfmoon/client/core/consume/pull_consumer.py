@@ -23,6 +23,7 @@ from halfmoon.client.core.names import check_topic, unwrap, wrap
 from halfmoon.client.settings import PullSettings
 from halfmoon.effects import Op, Signal, run, sleep, steady, wait
 from halfmoon.errors import HalfmoonError, NotRunning, OffsetIllegal, UsageError
+from halfmoon.logs import log_failure
 from halfmoon.model import ConsumeType, MessageQueue, PullStatus, StoredMessage, Subscription, subscription
 from halfmoon.shown.names import queue_name
 from halfmoon.wire.bodies import ConsumeFromWhere, ConsumerData, ConsumerRunningInfo
@@ -189,8 +190,9 @@ class PullConsumerCore(PullLoop):
                 try:
                     mine = [self.user_queue(queue) for queue in queues]
                     yield from run(watched.listener, unwrap(topic, self.settings.namespace), mine)
-                except Exception:
-                    log.exception("listener of queue changes failed: group=%s topic=%s", self.group, topic)
+                except Exception as exc:
+                    then = "it is called again when the queues change again"
+                    log_failure(log, "listener of queue changes failed", exc, {"group": self.group, "topic": topic}, then)
 
     def background_work(self) -> list[Op[None]]:
         """Return what runs beside the work."""

@@ -299,7 +299,7 @@ class PushConsumerCore(PullLoop):
             "offset": first.queue_offset, "message": f"{first.msg_id} and {more} more" if more else first.msg_id, "tag": first.tag,
             "try": tries if redeliveries < 0 else f"{tries} of {redeliveries + 1}",
         }  # fmt: skip
-        log_failure(log, "listener failed", error, self._next_try(first, context), level=level, **facts)
+        log_failure(log, "listener failed", error, facts, self._next_try(first, context), level=level)
 
     def _redeliveries(self) -> int:
         """Return how often a message is handed over again, -1: for ever."""

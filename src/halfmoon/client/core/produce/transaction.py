@@ -29,6 +29,7 @@ from halfmoon.client.settings import TransactionSettings
 from halfmoon.effects import Now, Op, SteadyTime, Tell, now, run, sleep, steady
 from halfmoon.errors import HalfmoonError, HalfRolledBack, NoNameServer, NoNameServerAnswers, UsageError
 from halfmoon.hot import tag_hash
+from halfmoon.logs import log_failure
 from halfmoon.model import LocalTransactionState, Message, SendResult, SendStatus, TransactionSendResult
 from halfmoon.wire.codes import TRANSACTION_PREPARED
 from halfmoon.wire.headers.transaction import CheckTransactionState, EndTransaction
@@ -264,7 +265,12 @@ class Transactions:
         """
         outcome = (state or UNKNOWN) if half.safe else ROLLBACK
         if error is not None:
-            log.error("local transaction failed: %s", _described(half.message), exc_info=error)
+            keys = half.message.keys
+            facts = {
+                "group": self.sender.group, "topic": half.message.topic, "message": half.message_id, "tag": half.message.tag,
+                "keys": keys if isinstance(keys, str) else " ".join(keys), "body": _beginning(half.message),
+            }  # fmt: skip
+            log_failure(log, "local transaction failed", error, facts, "its outcome is UNKNOWN, so that the broker asks")
         elif outcome is not COMMIT:
             status, what = half.result.status.name, _described(half.message)
             log.info("local transaction not committed: state=%s status=%s %s", outcome.name, status, what)
@@ -343,5 +349,9 @@ class Transactions:
 
 def _described(message: Message) -> str:
     """Return a message as the log shows it, with the beginning of its body."""
-    body = bytes(memoryview(message.body)[:64])
-    return f"topic={message.topic} transaction_id={message.transaction_id} tag={message.tag} keys={message.keys!r} body={body!r}"
+    facts = f"transaction_id={message.transaction_id} tag={message.tag} keys={message.keys!r}"
+    return f"topic={message.topic} {facts} body={_beginning(message)!r}"
+
+
+def _beginning(message: Message) -> bytes:
+    return bytes(memoryview(message.body)[:64])

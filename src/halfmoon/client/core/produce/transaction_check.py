@@ -18,6 +18,7 @@ from halfmoon.client.core.produce.send import Sender
 from halfmoon.client.settings import TransactionSettings
 from halfmoon.effects import Op, now, run
 from halfmoon.errors import UsageError
+from halfmoon.logs import log_failure
 from halfmoon.model import LocalTransactionState, Message, StoredMessage
 from halfmoon.wire.command import Command
 from halfmoon.wire.headers.transaction import CheckTransactionState, EndTransaction
@@ -176,7 +177,9 @@ class PendingChecks:
             try:
                 state = state_of((yield from run(checker, message)))
             except Exception as exc:
-                log.exception("check failed: topic=%s transaction_id=%s", message.topic, message.transaction_id)
+                tries = message.properties.get("TRANSACTION_CHECK_TIMES")
+                facts = {"group": self.group, "topic": message.topic, "message": message.msg_id, "tag": message.tag, "try": tries}
+                log_failure(log, "check failed", exc, facts, "the broker asks again")
                 remark = remark_of("checkLocalTransactionState Exception, ", exc)
         log.info("check answered: state=%s topic=%s transaction_id=%s", state.name, message.topic, message.transaction_id)
         try:
