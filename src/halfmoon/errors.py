@@ -142,7 +142,9 @@ class NoNameServerAnswers(NetworkError):
     """None of the name servers could be asked. The text names each with the reason; ``address`` has all, joined by ``;``."""
 
     def __init__(self, errors: dict[str, NetworkError]) -> None:
-        super().__init__(f"no name server answers: {'; '.join(str(error) for error in errors.values())}", ";".join(errors))
+        reasons = "; ".join(str(error) for error in errors.values())
+        remedy = "check the address (port 9876 by default), and that a name server runs there"
+        super().__init__(f"no name server answers: {reasons}; {remedy}", ";".join(errors))
 
 
 class TooManyRequests(NetworkError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import threading
 from itertools import count, islice
 from typing import Any
@@ -394,6 +395,36 @@ async def test_a_callback_that_raises_is_logged_and_its_send_is_stored_all_the_s
     assert second.startswith(header)
     assert "halfmoon/" not in caplog.text
     assert caplog.text.count("KeyError: 'price'") == 2
+
+
+async def _refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.read(100)
+    writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    writer.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("a broker", "{} is a broker, not a name server"),
+        ("a web server", "connection to {} lost: it speaks HTTP, not RocketMQ's protocol (wrong port?)"),
+        ("nobody", "connect to {} failed: Connection refused"),
+    ],
+)
+async def test_a_wrong_port_of_a_name_server_is_one_line_with_the_address_the_reason_and_the_remedy(cluster, caplog, kind, reason):
+    web = await asyncio.start_server(_refuse, "127.0.0.1", 0)
+    port = web.sockets[0].getsockname()[1]
+    address = {"a broker": cluster.broker, "a web server": f"127.0.0.1:{port}", "nobody": "127.0.0.1:1"}[kind]
+    consumer = AsyncPushConsumer(group="C", nameserver=address)
+    consumer.subscribe("orders")
+    consumer.on_message(lambda messages: None)
+    async with web, consumer:
+        await asyncio.sleep(1.2)  # it asks again meanwhile, after 0.25 s and 0.75 s
+
+    (line,) = [entry for entry in caplog.records if entry.levelno >= logging.WARNING]
+    remedy = "check the address (port 9876 by default), and that a name server runs there"
+    assert line.getMessage() == f"C cannot consume orders: no name server answers: {reason.format(address)}; {remedy}; trying again"
+    assert line.exc_info is None
 
 
 async def test_a_send_that_fails_with_a_callback_is_left_to_the_callback_and_the_log_has_no_traceback(cluster, caplog):

@@ -290,17 +290,38 @@ async def test_another_request_goes_on_where_one_that_could_is_cancelled():
         await connections.close()
 
 
-async def test_bytes_that_are_no_frame_end_the_connection():
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (b"\xff" * 64, r"it sent bytes that are no frame: .* \(wrong port\?\)"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", r"it speaks HTTP, not RocketMQ's protocol \(wrong port\?\)"),
+        (b"SSH-2.0-OpenSSH\r\n", r"it speaks SSH, not RocketMQ's protocol \(wrong port\?\)"),
+        (b"\x15\x03\x01\0\x02\x02\x16", r"it speaks TLS, not RocketMQ's protocol \(wrong port\?\)"),
+    ],
+)
+async def test_bytes_that_are_no_frame_end_the_connection(caplog: pytest.LogCaptureFixture, answer: bytes, reason: str):
     async def nonsense(peer: Peer, command: Command) -> None:
-        peer.writer.write(b"\xff" * 64)
+        peer.writer.write(answer)
 
     async with server(nonsense) as (address, _):
         connections = Connections()
 
-        with pytest.raises(ConnectionLost, match="no frame"):
+        with pytest.raises(ConnectionLost, match=reason):
             await connections.call(address, ASK, b"", 1_000)
 
         assert not connections.connected(address)
+        await connections.close()
+    assert caplog.records == [], "who asks is told, and warns at a bounded rate"
+
+
+async def test_who_speaks_first_and_no_frame_is_told_apart_from_who_hangs_up():
+    def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"SSH-2.0-OpenSSH\r\n")
+
+    async with await asyncio.start_server(greet, "127.0.0.1", 0) as greeting:
+        connections = Connections()
+        with pytest.raises((ConnectFailed, ConnectionLost), match="it speaks SSH"):
+            await connections.call(f"127.0.0.1:{greeting.sockets[0].getsockname()[1]}", ASK, b"", 5_000)
         await connections.close()
 
 
@@ -415,7 +436,7 @@ async def test_who_closes_what_it_accepts_is_not_connected_to_again_and_again():
     host, port = listening.sockets[0].getsockname()[:2]
     connections = Connections()
     try:
-        with pytest.raises(NetworkError, match=r"closed at once|lost"):
+        with pytest.raises(NetworkError, match=r"closed by the peer|lost"):
             await connections.call(f"{host}:{port}", ASK, b"", 500)
         assert len(accepted) == 1
     finally:

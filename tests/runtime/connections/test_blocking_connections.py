@@ -249,10 +249,19 @@ def test_an_idle_connection_that_is_old_is_closed(server: Server) -> None:
         assert len(server.connections) == 2
 
 
-def test_bytes_that_are_no_frame_end_the_connection(server: Server, connections: BlockingConnections) -> None:
-    server.answer = lambda command: b"\xff\xff\xff\xff\0\0\0\0"
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (b"\xff\xff\xff\xff\0\0\0\0", r"it sent bytes that are no frame: .* \(wrong port\?\)"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", r"it speaks HTTP, not RocketMQ's protocol \(wrong port\?\)"),
+    ],
+)
+def test_bytes_that_are_no_frame_end_the_connection(
+    server: Server, connections: BlockingConnections, answer: bytes, reason: str
+) -> None:
+    server.answer = lambda command: answer
 
-    with pytest.raises(ConnectionLost, match="no frame"):
+    with pytest.raises(ConnectionLost, match=reason):
         connections.call(server.address, ASK, b"", 60_000)
 
 

@@ -281,11 +281,11 @@ class RouteTable:
             if not default_topic:
                 raise
         except HalfmoonError as exc:
-            raise NoRoute(topic, exc) from exc
+            raise NoRoute(topic, exc) from None  # whose reason it is
         try:
             reply = yield from self.name_servers.ask(GetRouteinfoByTopic(topic=default_topic, accept_standard_json_only=True))
         except HalfmoonError as exc:
-            raise NoRoute(topic, None if isinstance(exc, TopicNotFound) else exc) from exc
+            raise NoRoute(topic, None if isinstance(exc, TopicNotFound) else exc) from None
         self.learn(topic, template(route_of(from_json(TopicRouteData, bytes(reply.body))), queue_count))
 
     def _look_for(self, topic: str, broker_name: str, done: Signal) -> Op[None]:

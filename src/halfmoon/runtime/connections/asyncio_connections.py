@@ -24,6 +24,7 @@ from halfmoon.runtime.connections.sockets import (
     CONNECT_TIMEOUT_MS,
     connect_failed,
     connection_lost,
+    no_frame,
     notice_restarts,
     request_timeout,
     send_at_once,
@@ -176,7 +177,7 @@ class Connections:
             if connection is None:
                 connection = await self._connect(address, deadline)
                 if connection.lost:  # who closes what it accepts is not asked again and again
-                    raise connect_failed(address, "closed at once")
+                    raise connect_failed(address, connection.reason)
             if connection.blocked:
                 await connection.writable(deadline, timeout_ms)
                 continue
@@ -246,7 +247,7 @@ class Connections:
         except (OSError, TimeoutError) as exc:
             raise connect_failed(address, exc) from exc
         if connection.lost:
-            raise connect_failed(address, "closed at once")
+            raise connect_failed(address, connection.reason)
         self._connections[address] = connection
         if self.opened is not None:
             self.opened(address)
@@ -307,7 +308,7 @@ class _Connection(asyncio.Protocol):
         self._idle: asyncio.TimerHandle | None = None
         self._timer: asyncio.TimerHandle | None = None  # one for all that wait
         self._look_at = inf
-        self._reason = "closed by the peer"
+        self.reason = "closed by the peer"
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -367,8 +368,11 @@ class _Connection(asyncio.Protocol):
             if self._inbox.fault is not None:
                 raise self._inbox.fault
         except HalfmoonError as exc:
-            log.warning("connection closed: peer=%s reason=%s", self.address, exc)
-            self.abort(f"it sent bytes that are no frame: {exc}")
+            reason = no_frame(data, exc)
+            log.info(
+                "connection closed: peer=%s reason=%s", self.address, reason
+            )  # who asks is told, and warns of it at a bounded rate
+            self.abort(reason)
 
     def _look_again(self, at: float) -> None:
         if self._timer is not None:
@@ -427,21 +431,21 @@ class _Connection(asyncio.Protocol):
     def finish(self, reason: str) -> None:
         """Close after what was written."""
         self._flush()
-        self._reason = reason
+        self.reason = reason
         if self._transport is not None:
             self._transport.close()
         self._end()
 
     def abort(self, reason: str) -> None:
         """Close at once."""
-        self._reason = reason
+        self.reason = reason
         if self._transport is not None:
             self._transport.abort()
         self._end()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if exc is not None and not self.lost:
-            self._reason = client_reason(exc) or str(exc) or type(exc).__name__
+            self.reason = client_reason(exc) or str(exc) or type(exc).__name__
         self._end()
 
     def _end(self) -> None:
@@ -454,7 +458,7 @@ class _Connection(asyncio.Protocol):
                 timer.cancel()
         for opaque in list(self.waiting):
             if (future := self.over(opaque)) is not None:
-                future.set_exception(connection_lost(self.address, self._reason))
+                future.set_exception(connection_lost(self.address, self.reason))
         self._wake()
 
 

@@ -20,7 +20,7 @@ from typing import Any
 from halfmoon.errors import BadHeader, ConnectFailed, ConnectionLost, NetworkError
 from halfmoon.limits import CONNECTION_IDLE_MS, FRAME_BYTES_MAX, HEADER_BYTES_MAX
 from halfmoon.runtime.connections.encrypted import OutgoingTls
-from halfmoon.runtime.connections.sockets import connect, connection_lost, is_open, limit_waits, request_timeout
+from halfmoon.runtime.connections.sockets import connect, connection_lost, is_open, limit_waits, no_frame, request_timeout
 from halfmoon.wire.codes import JSON
 from halfmoon.wire.command import Command, command_of, request_bytes
 from halfmoon.wire.signature import Signs, nobody
@@ -259,16 +259,16 @@ class SocketConnection:
         """
         while True:
             assert self._left == 0
-            total, mark = _PREFIX.unpack(self._exactly(_PREFIX.size))
+            total, mark = _PREFIX.unpack(prefix := self._exactly(_PREFIX.size))
             header_bytes = mark & 0xFFFFFF
             if total < 4 + header_bytes or total + 4 > FRAME_BYTES_MAX or header_bytes > HEADER_BYTES_MAX:
-                raise self._lost(f"it sent bytes that are no frame: {total} bytes with a header of {header_bytes}")
+                raise self._lost(no_frame(prefix, f"{total} bytes with a header of {header_bytes}"))
             header = self._exactly(header_bytes)
             self._left = total - 4 - header_bytes
             try:
                 command = command_of(header, b"", mark >> 24)
             except BadHeader as exc:
-                raise self._lost(f"it sent bytes that are no frame: {exc}") from exc
+                raise self._lost(no_frame(prefix, exc)) from exc
             if command.flag & 1:
                 return command
             log.debug("request from server ignored: code=%s from=%s", command.code, self.address)

@@ -16,6 +16,8 @@ from halfmoon.runtime.tls import HUNG_UP, client_reason
 CONNECT_TIMEOUT_MS = 3_000
 PROBES = 20
 """Probes without an answer after which a connection is lost: what passes sooner, such as a switch that restarts, costs nothing."""
+_PROTOCOLS = {b"HTTP/": "HTTP", b"SSH-": "SSH", b"\x15\x03": "TLS"}
+"""Protocols by the beginnings of answers."""
 _TIMEVAL = Struct("@ll")
 
 
@@ -100,6 +102,13 @@ def connect_failed(address: str, cause: BaseException | str) -> ConnectFailed:
 def connection_lost(address: str, reason: BaseException | str) -> ConnectionLost:
     """Return the error of a connection that ended while somebody waited for an answer."""
     return ConnectionLost(f"connection to {address} lost: {client_reason(reason) or reason}", address)
+
+
+def no_frame(begin: bytes, fault: object) -> str:
+    """Return why a connection ends whose peer sent ``begin``, which is no frame: most often it is another kind of server."""
+    protocol = next((name for sign, name in _PROTOCOLS.items() if begin.startswith(sign)), None)
+    what = f"it sent bytes that are no frame: {fault}" if protocol is None else f"it speaks {protocol}, not RocketMQ's protocol"
+    return f"{what} (wrong port?)"
 
 
 def request_timeout(address: str, timeout_ms: int) -> RequestTimeout:
