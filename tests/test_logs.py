@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from halfmoon.errors import UsageError
 from halfmoon.logs import (
     ERRORS_MAX,
     FRAMES_MAX,
@@ -166,9 +167,17 @@ def test_debug_shows_all_frames_of_a_failure(users_log: io.StringIO) -> None:
     assert 'File "ours.py", line 7, in caught' in users_log.getvalue()
 
 
-def test_an_error_without_a_frame_of_the_users_is_its_text_alone(users_log: io.StringIO) -> None:
+def test_an_error_of_ours_on_purpose_is_its_text_alone(users_log: io.StringIO) -> None:
+    error = _caught(len)  # type: ignore[arg-type]
+    refused = UsageError("declare it with async def").with_traceback(error.__traceback__)
+    log_failure(logging.getLogger("halfmoon.client"), "listener failed", refused, {})
+    assert users_log.getvalue().splitlines()[1:] == ["halfmoon.errors.UsageError: declare it with async def"]
+
+
+def test_a_mistake_of_ours_is_shown_with_our_frames(users_log: io.StringIO) -> None:
     log_failure(logging.getLogger("halfmoon.client"), "listener failed", _caught(len), {})  # type: ignore[arg-type]
-    assert users_log.getvalue().splitlines()[1:] == ["TypeError: len() takes exactly one argument (0 given)"]
+    assert users_log.getvalue().splitlines()[-1] == "TypeError: len() takes exactly one argument (0 given)"
+    assert 'File "ours.py", line 3, in call' in users_log.getvalue()
 
 
 def test_a_chain_of_causes_that_is_cut_says_so(users_log: io.StringIO) -> None:

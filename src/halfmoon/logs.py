@@ -14,6 +14,7 @@ from traceback import format_tb, walk_tb
 from types import TracebackType
 from typing import Any
 
+from halfmoon.errors import HalfmoonError
 from halfmoon.instant import Steady
 
 NAMES = (
@@ -104,8 +105,10 @@ def log_failure(
     """Log that a function of the user's raised: one line, and the traceback of the user's code.
 
     The line has the ``facts`` that are neither None nor empty, and what happens ``then``. The traceback begins with the user's
-    first frame and leaves out those of Halfmoon; a logger at DEBUG shows all.
+    first frame and leaves out those of Halfmoon. A logger at DEBUG shows all; so does any where no code of the user's ran, and
+    the error is none that Halfmoon raises on purpose: that is a mistake of ours, or a function that cannot be called so.
     """
+    explained = isinstance(error, HalfmoonError) or _user_frames(error.__traceback__) is not None
     shown = " ".join(f"{name}={fact}" for name, fact in facts.items() if fact is not None and fact != "")
     log.log(
         level,
@@ -114,7 +117,7 @@ def log_failure(
         shown,
         f"; {then}" if then else "",
         exc_info=error,
-        extra={_BY_USER: not log.isEnabledFor(logging.DEBUG)},
+        extra={_BY_USER: explained and not log.isEnabledFor(logging.DEBUG)},
         stacklevel=2,
     )
 
