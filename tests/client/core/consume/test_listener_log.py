@@ -128,6 +128,29 @@ def test_a_listener_that_returns_a_failure_for_ever_is_said_to_block_its_queue_a
     assert second == "group C: queue broker-a:0 of orders is not blocked any more: it is past offset 0 after 12 tries"
 
 
+@pytest.mark.parametrize(
+    ("orderly", "value", "shown"), [(False, True, "True"), (True, 5, "5"), (False, ConsumeStatus.COMMIT, "COMMIT")]
+)
+def test_a_listener_that_returns_no_result_is_told_what_to_return_with_the_message_that_comes_again(orderly, value, shown, caplog):
+    script = Scripted()
+    Locking(script).fill(1)
+    listening(script, lambda messages: value, consume_from=FIRST, orderly=orderly)
+    script.run_for(5_000)
+
+    (line,) = errors(caplog)
+    assert line.startswith(f"{FACTS} try=1")
+    assert f"\nhalfmoon.errors.UsageError: the listener returned {shown}: return nothing or CONSUME_SUCCESS" in caplog.text
+
+
+@pytest.mark.parametrize("level", [None, "3"])
+def test_a_delay_level_that_is_no_number_does_not_end_the_consumer(level, caplog):
+    script = Scripted()
+    Queues(script).fill(2)
+    core = listening(script, failing_with(level), consume_from=FIRST)
+
+    assert (len(errors(caplog)), core.failed_count) == (2, 2)
+
+
 def test_a_function_that_shares_queues_and_raises_is_shown_once_for_each_topic_and_asked_again(caplog):
     script, calls = Scripted(), []
 

@@ -271,13 +271,13 @@ class PushConsumerCore(PullLoop):
         context = ConsumeContext(self.user_queue(held.queue) if listener.takes_context else held.queue)
         result = ListenerResult(start, context)
         try:
-            status = yield Run(listener.function, listener.given(messages, context))
+            status = self._meant((yield Run(listener.function, listener.given(messages, context))), context)
         except Exception as exc:
             result.raised = f"{type(exc).__name__}: {exc}"
             self._report(held, messages, context, exc)
             status = ConsumeStatus.RECONSUME_LATER
         result.over = yield _STEADY
-        result.status = status = self._meant(status, context)
+        result.status = status
         if status is not ConsumeStatus.RECONSUME_LATER and status is not ConsumeStatus.ROLLBACK:
             last = context.ack_index
             result.good = len(messages) if last is None else max(0, min(len(messages), last + 1))
@@ -309,9 +309,10 @@ class PushConsumerCore(PullLoop):
         """Return what becomes of a message on which the listener raised."""
         if not self.clustering:
             return "not delivered again (broadcasting)"
-        if context.delay_level < 0 or message.reconsume_times >= self._redeliveries():
+        wanted = context.delay_level if isinstance(context.delay_level, int) else 0
+        if wanted < 0 or message.reconsume_times >= self._redeliveries():
             return "it goes to the dead letters of the group"
-        level = min(context.delay_level or FIRST_DELAY_LEVEL + message.reconsume_times, len(DELAYS))
+        level = min(wanted or FIRST_DELAY_LEVEL + message.reconsume_times, len(DELAYS))
         return f"delivered again in {DELAYS[level - 1]} (delay level {level})"
 
     def _settle(self) -> None:
@@ -341,13 +342,16 @@ class PushConsumerCore(PullLoop):
         self._advance(held, done)
 
     def _meant(self, status: Any, context: ConsumeContext) -> ConsumeStatus:
-        """Return what a listener said; nothing is success. COMMIT and ROLLBACK are for orderly consumers."""
+        """Return what a listener said; nothing is success. COMMIT and ROLLBACK are for orderly consumers.
+
+        Raises UsageError for anything else, which counts as raised by the listener.
+        """
         if status is None:
             return ConsumeStatus.CONSUME_SUCCESS
         if status is ConsumeStatus.CONSUME_SUCCESS or status is ConsumeStatus.RECONSUME_LATER:
             return status
-        log.warning("listener returned an invalid value: group=%s value=%r", self.group, status)
-        return ConsumeStatus.RECONSUME_LATER
+        shown = status.name if isinstance(status, ConsumeStatus) else f"{status!r:.100}"
+        raise UsageError(f"the listener returned {shown}: return nothing or CONSUME_SUCCESS when it is done, else RECONSUME_LATER")
 
     def consume_directly(self, record: bytes, broker_name: str) -> Op[ConsumeDirectlyResult | None]:
         """Hand one message to the listener because an operator asked for it (309)."""
