@@ -439,13 +439,13 @@ class OrderlyConsumerCore(PushConsumerCore):
         Differs: broadcasting consumers drop it, as they do without order.
         """
         if not self.clustering:
-            log.warning("message dropped after its last failure (broadcasting): msg_id=%s", message.msg_id)
+            log.warning("message dropped after its last failure (broadcasting): %s", self._named(message))
             return True
         try:
             yield from self._republish(message, self.settings.reconsume_max, 0, one_line(reason))
             return True
         except HalfmoonError as exc:
-            log.warning("message not sent to the dead-letter topic: msg_id=%s reason=%s", message.msg_id, exc)
+            log.warning("message not sent to the dead-letter topic: %s reason=%s", self._named(message), exc)
             return False
 
     def consume_directly(self, record: bytes, broker_name: str) -> Op[ConsumeDirectlyResult | None]:

@@ -301,6 +301,10 @@ class PushConsumerCore(PullLoop):
         }  # fmt: skip
         log_failure(log, "listener failed", error, facts, self._next_try(first, context), level=level)
 
+    def _named(self, message: StoredMessage) -> str:
+        queue = queue_name(message.queue, message.topic)
+        return f"group={self.group} topic={message.topic} queue={queue} offset={message.queue_offset} message={message.msg_id}"
+
     def _redeliveries(self) -> int:
         """Return how often a message is handed over again, -1: for ever."""
         return self.settings.redeliveries if self.clustering else 0
@@ -385,7 +389,7 @@ class PushConsumerCore(PullLoop):
         for message in failed:
             if not self.clustering:
                 if not result.raised:  # else that was logged
-                    log.warning("message dropped after a failure (broadcasting): msg_id=%s", message.msg_id)
+                    log.warning("message dropped after a failure (broadcasting): %s", self._named(message))
             elif message.queue_offset not in held.window:
                 continue  # given back already, because the listener held it too long
             elif not (yield from self.give_back(message, result.context.delay_level, result.reason)):
@@ -431,12 +435,12 @@ class PushConsumerCore(PullLoop):
             yield from ask(address, request, b"", SEND_BACK_TIMEOUT_MS)
             return True
         except (NetworkError, BrokerError) as exc:
-            log.info("broker did not take the message back: msg_id=%s reason=%s", message.msg_id, exc)
+            log.info("broker did not take the message back: %s reason=%s", self._named(message), exc)
         try:
             yield from self._republish(message, times_max, delay_level, line)
             return True
         except HalfmoonError as exc:
-            log.warning("message not sent back: msg_id=%s reason=%s", message.msg_id, exc)
+            log.warning("message not sent back: %s reason=%s", self._named(message), exc)
             return False
 
     def _republish(self, message: StoredMessage, times_max: int, delay_level: int, reason: str) -> Op[None]:
@@ -479,7 +483,7 @@ class PushConsumerCore(PullLoop):
                         break
                     if not (yield from self.give_back(message, OVERDUE_DELAY_LEVEL, late)):
                         break
-                    log.warning("message sent back, the listener held it too long: msg_id=%s", message.msg_id)
+                    log.warning("message sent back, the listener held it too long: %s", self._named(message))
                     self._advance(held, [message])
 
     def running_info(self) -> ConsumerRunningInfo:
