@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 
 from halfmoon.client.core.trouble_log import KEPT_MAX, TroubleLog
@@ -29,6 +31,21 @@ def test_a_trouble_is_told_once_then_with_back_off_and_its_end_is_told(caplog):
         "no heartbeat to broker b:1: Connection refused; 211 times in 210 s",
         "no heartbeat to broker b:1: works again",
     ]
+
+
+@pytest.mark.parametrize("level", [logging.INFO, logging.DEBUG])
+def test_only_debug_shows_the_traceback_of_a_trouble(caplog, level):
+    try:
+        raise ConnectionRefusedError("nobody listens")
+    except OSError as exc:
+        error = exc
+    with caplog.at_level(level, "halfmoon.client"):
+        troubles = TroubleLog()
+        for second in (0, 1, 60):
+            troubles.failed("routes not refreshed", error, second * 1000)
+
+    assert len(caplog.records) == 3
+    assert [entry.exc_info is not None for entry in caplog.records] == [level == logging.DEBUG] * 3
 
 
 def test_troubles_have_a_bound():

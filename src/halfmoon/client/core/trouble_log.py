@@ -46,18 +46,23 @@ class TroubleLog:
         return what in self._known
 
     def failed(self, what: str, reason: object, now: int) -> None:
-        """Log a failure that will be retried: when it is new, and while it lasts with longer and longer pauses."""
+        """Log a failure that will be retried: when it is new, and while it lasts with longer and longer pauses.
+
+        A logger at DEBUG shows the traceback of a ``reason`` that is an exception.
+        """
+        traceback = reason if isinstance(reason, BaseException) and log.isEnabledFor(logging.DEBUG) else None
         trouble = self._known.get(what)
         if trouble is None:
             if len(self._known) >= KEPT_MAX:
                 del self._known[next(iter(self._known))]
             trouble = self._known[what] = LastingFailure(now)
         if not trouble.is_due(now):
-            log.info("%s: %s", what, reason)
+            log.info("%s: %s", what, reason, exc_info=traceback)
         elif trouble.count == 1:
-            log.warning("%s: %s; trying again", what, reason)
+            log.warning("%s: %s; trying again", what, reason, exc_info=traceback)
         else:
-            log.warning("%s: %s; %d times in %d s", what, reason, trouble.count, (now - trouble.since) // 1000)
+            seconds = (now - trouble.since) // 1000
+            log.warning("%s: %s; %d times in %d s", what, reason, trouble.count, seconds, exc_info=traceback)
 
     def recovered(self, what: str) -> None:
         """Log that something works again, if it had failed."""
