@@ -374,6 +374,34 @@ async def test_asynchronous_sends_are_bounded(names, monkeypatch):
         assert (await producer.send_async(Message(names["topic"], b"x"))).status is SendStatus.SEND_OK
 
 
+def _priced(messages: Any) -> None:
+    raise KeyError("price")
+
+
+async def _priced_async(messages: Any) -> None:
+    raise KeyError("price")
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+@pytest.mark.parametrize("listener", [_priced, _priced_async])
+async def test_the_log_of_a_listener_that_raises_has_one_line_and_the_listeners_own_frames(names, caplog, listener, orderly):
+    settings = {"group": names["group"], "nameserver": names["nameserver"], "consume_from": FIRST, "orderly": orderly}
+    async with AsyncProducer(group="P", nameserver=names["nameserver"]) as producer:
+        sent = await producer.send(Message(names["topic"], b"x"))
+    consumer = AsyncPushConsumer(**settings)
+    consumer.subscribe(names["topic"])
+    consumer.on_message(listener)
+    async with consumer:
+        await soon(lambda: "KeyError" in caplog.text)
+
+    (line,) = [entry for entry in caplog.records if entry.levelno == logging.ERROR]
+    where = f"queue=broker-a:{sent.queue.queue_id} offset=0 message={sent.msg_id} try=1"
+    assert line.getMessage().startswith(f"listener failed: group={names['group']} topic={names['topic']} {where}")
+    assert [text for text in caplog.text.splitlines() if text.startswith("  File ")] == [
+        f'  File "{__file__}", line {listener.__code__.co_firstlineno + 1}, in {listener.__name__}'
+    ]
+
+
 def _raising(result: Any, error: Any) -> None:
     raise KeyError("price")
 
