@@ -369,9 +369,8 @@ class _Connection(asyncio.Protocol):
                 raise self._inbox.fault
         except HalfmoonError as exc:
             reason = no_frame(data, exc)
-            log.info(
-                "connection closed: peer=%s reason=%s", self.address, reason
-            )  # who asks is told, and warns of it at a bounded rate
+            # No warning: who asks is told the reason, and warns of it at a bounded rate.
+            log.info("connection closed: peer=%s reason=%s", self.address, reason)
             self.abort(reason)
 
     def _look_again(self, at: float) -> None:
