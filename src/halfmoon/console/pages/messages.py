@@ -67,8 +67,12 @@ def _query(asked: Asked) -> tuple[str, str]:
 
 
 async def _of_key(admin: AsyncAdmin, search: Search) -> Facts:
-    found = await admin.messages_by_key(search.topic, search.text, count_max=READ_MAX, begin_ms=search.since_ms or 0)
-    said = f"At most {READ_MAX} are shown: add since:2h for later ones." if len(found) == READ_MAX else ""
+    failing: list[str] = []
+    found = await admin.messages_by_key(
+        search.topic, search.text, count_max=READ_MAX, begin_ms=search.since_ms or 0, failing=failing
+    )
+    said = f"Not read: {'; '.join(failing[:3])}. " if failing else ""
+    said += f"At most {READ_MAX} are shown: add since:2h for later ones." if len(found) == READ_MAX else ""
     return {"rows": await unpacking(rows, found), "said": said}
 
 

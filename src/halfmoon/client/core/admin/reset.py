@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from halfmoon.client.core.admin.admin import AdminCore
-from halfmoon.client.core.ask import ask, call
+from halfmoon.client.core.admin.admin import AdminCore, masters_of
+from halfmoon.client.core.ask import ask, at_each, call
 from halfmoon.client.core.names import check_group, check_topic
 from halfmoon.client.core.queue_ends import topic_ends
 from halfmoon.effects import Op, now
@@ -28,6 +28,7 @@ from halfmoon.wire.bodies import (
     ResetOffsetBody,
     SubscriptionGroupTable,
     TopicOffset,
+    TopicRouteData,
     from_json,
     to_json,
 )
@@ -85,21 +86,24 @@ def reset_offsets(
     Everything is checked before the first offset moves; ``dry_run`` changes nothing.
 
     Raises UsageError for a target that cannot be, OffsetIllegal for an offset that a queue does not have, TopicNotFound,
-    GroupNotFound, BrokerError, NetworkError.
+    GroupNotFound, BrokerError, NetworkError; PartlyDone.
     """
     check_topic(topic)
     check_group(group)
     target = yield from _checked(admin, to)
     wanted = _wanted(admin, target, queues)
-    plans = []
-    for address in (yield from admin.masters_of(topic)):
-        plans.append((yield from _plan(admin, address, admin.wire(group), admin.wire(topic), target, wanted)))
-    moves = [move for plan in plans for move in plan.moves]
+    plans, route = {}, (yield from admin.topic_route(topic))
+    for name, address in masters_of(admin.wire(topic), route).items():
+        plans[name] = yield from _plan(admin, route, address, admin.wire(group), admin.wire(topic), target, wanted)
+    moves = [move for plan in plans.values() for move in plan.moves]
     if unknown := (wanted or set()) - {move.queue for move in moves}:
         raise UsageError(f"topic {topic} has no queue {', '.join(f'{q.broker_name}/{q.queue_id}' for q in sorted(unknown))}")
     if not dry_run:
-        for plan in plans:
-            yield from _carry_out(admin, plan, admin.wire(group), admin.wire(topic), target)
+        yield from at_each({
+            name: _carry_out(admin, plan, admin.wire(group), admin.wire(topic), target)
+            for name, plan in plans.items()
+            if plan.moves
+        })  # fmt: skip
     return sorted(
         (msgspec.structs.replace(move, queue=admin.user_queue(move.queue)) for move in moves), key=lambda move: move.queue
     )
@@ -136,8 +140,11 @@ def _checked(admin: AdminCore, to: Target) -> Op[_WireTarget]:
 # ---------------------------------------------------------------- what would happen
 
 
-def _plan(admin: AdminCore, address: str, group: str, topic: str, to: _WireTarget, wanted: set[MessageQueue] | None) -> Op[_Plan]:
-    ends = yield from topic_ends(admin.name_servers, address, topic, admin.settings.request_timeout_ms)
+def _plan(
+    admin: AdminCore, route: TopicRouteData, address: str, group: str, topic: str, to: _WireTarget,
+    wanted: set[MessageQueue] | None,
+) -> Op[_Plan]:  # fmt: skip
+    ends = yield from topic_ends(route, address, topic, admin.settings.request_timeout_ms)
     chosen = [queue for queue in sorted(ends) if wanted is None or queue in wanted]
     members = yield from _members(admin, address, group)
     all_queues = wanted is None and not isinstance(to, Mapping)
@@ -210,8 +217,6 @@ def _method(admin: AdminCore, address: str, group: str, topic: str, members: int
 
 def _carry_out(admin: AdminCore, plan: _Plan, group: str, topic: str, to: _WireTarget) -> Op[None]:
     address, method, moves = plan
-    if not moves:
-        return
     if method is _Method.TABLE:
         table = ResetOffsetBody({move.queue: move.then for move in moves})
         yield from _asked(admin, address, MoveGroupOffsets(topic=topic, group=group), to_json(table))
@@ -243,7 +248,7 @@ def consumer_offsets(admin: AdminCore, group: str, topic: str) -> Op[dict[str, d
     check_topic(topic)
     request = InvokeBrokerToGetConsumerStatus(topic=admin.wire(topic), group=admin.wire(group))
     by_client: dict[str, dict[MessageQueue, int]] = {}
-    for address in (yield from admin.masters_of(topic)):
+    for address in (yield from admin.masters_of(topic)).values():
         if (yield from _members(admin, address, admin.wire(group))):
             reply = yield from _asked(admin, address, request)
             for client_id, offsets in from_json(ConsumerStatus, reply.body).consumer_table.items():
