@@ -25,7 +25,7 @@ from halfmoon.store.store import Store
 READ_AT_ONCE, READ_BYTES_AT_ONCE = 64, 256 * 1024
 """Records that are read at a time after a start, and their bytes, but for one record: about 1 ms."""
 READ_PAUSE_MS = 4
-"""Pause between two reads after a start: 15,000 messages a second in a tenth of the time, for what a broker does besides comes first."""
+"""Pause between two reads after a start: they take a tenth of the time, for some 15,000 messages a second."""
 UNKNOWN = ""
 """Stands for the retry topic of a damaged record that does not say it."""
 _PRUNED_FROM = 64
