@@ -15,12 +15,20 @@ import pytest
 from halfmoon.cli.shared import reading
 from halfmoon.cli.shared.options import time_ms
 from halfmoon.testing.local import LocalCluster
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
 
 def _send(run, topic: str, *bodies: str, tag: str = "A") -> None:
     assert run("produce", "--topic", topic, "--tag", tag, *bodies).code == 0
+
+
+def _later(run, topic: str) -> int:
+    """Return a time behind the store time of every message so far, once the clock shows a later one."""
+    last = max(each["store_ms"] for each in run("consume", "--topic", topic, "--json").lines())
+    until(lambda: time_ms("0ms") > last + 1)
+    return last + 1
 
 
 def test_looking_shows_what_is_there_and_leaves_no_progress(run, topic):
@@ -86,12 +94,10 @@ def test_count_stops_early(run, topic):
 
 def test_since_a_time_leaves_out_what_was_stored_before(run, topic):
     _send(run, topic, "old")
-    (old,) = run("consume", "--topic", topic, "--json").lines()
-    while time_ms("0ms") <= old["store_ms"] + 1:
-        pass
+    between = _later(run, topic)
     _send(run, topic, "new", "newer")
 
-    found = run("consume", "--topic", topic, "--since", str(old["store_ms"] + 1), "--json").lines()
+    found = run("consume", "--topic", topic, "--since", str(between), "--json").lines()
 
     assert sorted(each["body"] for each in found) == ["new", "newer"]
 
@@ -274,7 +280,7 @@ def _bodies(ran) -> list[str]:
 def test_the_last_messages_are_the_newest_of_all_queues_in_the_order_of_their_storage(run, topic):
     for number in range(5):
         _send(run, topic, f"{number}", tag="even" if number % 2 == 0 else "odd")
-        time.sleep(0.003)
+        _later(run, topic)
 
     assert _bodies(run("consume", topic, "--last", "3", "--json")) == ["2", "3", "4"]
     assert _bodies(run("consume", topic, "--last", "3", "--filter", "odd", "--json")) == ["3"]
@@ -300,9 +306,7 @@ def test_following_has_no_end_at_an_offset(run, topic):
 
 def test_reading_ends_before_a_time(run, topic):
     _send(run, topic, "before", "before")
-    time.sleep(0.05)
-    between = time.time_ns() // 1_000_000
-    time.sleep(0.05)
+    between = _later(run, topic)
     _send(run, topic, "after", "after")
 
     assert _bodies(run("consume", topic, "--until", str(between), "--json")) == ["before", "before"]

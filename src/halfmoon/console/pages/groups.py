@@ -39,8 +39,8 @@ async def groups(asked: Asked) -> Facts:
     few, sort = len(names) <= SORTED_MAX, asked.text("sort", "-lag")
     if few:
         sampler = asked.services.sampler
-        known = sampler.backlogs if not sampler.facts["groups_left_out"] else {}
-        known = known or await answer(asked.admin.backlogs(names))
+        sampled = {} if sampler.facts["groups_left_out"] else sampler.backlogs
+        known = sampled or await answer(asked.admin.backlogs(names))
         rows, more = asked.table([_known(asked, name, known) for name in names], _name, "-lag")
         shown = [str(row["name"]) for row in rows]
     else:
