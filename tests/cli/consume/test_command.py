@@ -15,6 +15,7 @@ import pytest
 from halfmoon.cli.shared import reading
 from halfmoon.cli.shared.options import time_ms
 from halfmoon.testing.local import LocalCluster
+from tests.store.driving import use_offsets_up
 from tests.waiting import until
 
 pytestmark = pytest.mark.slow
@@ -349,3 +350,29 @@ def test_options_that_do_not_fit_are_refused_with_the_reason(run, topic, argumen
 
     assert ran.code == 2
     assert why in " ".join(ran.err.split())
+
+
+def _with_a_gap(run, topic, cluster, count: int) -> None:
+    """Send a to e into one queue, with so many offsets without a message before d, as after a power loss."""
+    run("produce", topic, "--order-key", "one queue", *"abc")
+    (queue,) = {each["queue_id"] for each in run("consume", topic, "--json").lines()}
+    use_offsets_up(cluster._programs[1].broker.store, topic, queue, count)
+    run("produce", topic, "--order-key", "one queue", *"de")
+
+
+@pytest.mark.parametrize("count", [1, 10, 3000])
+def test_offsets_without_a_message_do_not_count_among_the_last(run, topic, cluster, count):
+    _with_a_gap(run, topic, cluster, count)
+
+    for last in range(1, 7):
+        assert _bodies(run("consume", topic, "--last", str(last), "--json")) == [*"abcde"][-last:]
+    assert _bodies(run("consume", topic, "--last", "4", "--filter", "*", "--follow", "--count", "4", "--json")) == [*"bcde"]
+    (row,) = (each for each in run("topic", "list", "--jsonl").lines() if each["name"] == topic)
+    assert row["messages"] == 5
+
+
+def test_reading_from_an_offset_without_a_message_begins_with_the_next_one(run, topic, cluster):
+    _with_a_gap(run, topic, cluster, 3000)
+
+    assert _bodies(run("consume", topic, "--offset", "5", "--json")) == ["d", "e"]
+    assert _bodies(run("consume", topic, "--offset", "2", "--until", "2000", "--json")) == ["c"]

@@ -61,6 +61,7 @@ class GetMaxOffset(Header):
     topic: str
     queue_id: I32
     committed: bool | None = None  # 5.x
+    before: I64 | None = None  # ours alone: the end of what lies before this offset; a power loss leaves offsets without a message
 
 
 @request(31, "GET_MIN_OFFSET", reply=OffsetReply, needs=look(topic="topic"))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from halfmoon.client.core.ask import ask, at_each, call
-from halfmoon.client.core.consume.pull import max_offset, min_offset, offset_at
+from halfmoon.client.core.consume.pull import end_before, max_offset, min_offset, offset_at
 from halfmoon.client.core.instance import Instance
 from halfmoon.client.core.names import DLQ_PREFIX, check_group, check_topic, retry_topic, unwrap, wrap
 from halfmoon.client.core.queue_ends import topic_ends
@@ -426,6 +426,10 @@ class AdminCore:
     def max_offset(self, queue: MessageQueue) -> Op[int]:
         """Return the offset that the next message of a queue will get."""
         return (yield from max_offset(self.instance.routes, self.wire_queue(queue)))
+
+    def end_before(self, queue: MessageQueue, offset: int) -> Op[int]:
+        """Return the offset behind the last message of a queue before an offset; see `pull.end_before`."""
+        return (yield from end_before(self.instance.routes, self.wire_queue(queue), offset))
 
     def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> Op[int]:
         """Return the offset of the message stored at or near a time, ms since the epoch."""

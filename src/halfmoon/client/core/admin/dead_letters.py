@@ -243,16 +243,21 @@ class _Reader(msgspec.Struct):
                 if page is None:  # its first record does not decode
                     page = yield from read_page(admin, self.address, self.queue, here, 1, alone=True)
                     assert page is not None
-                messages += page.messages
+                # behind offsets without a message, a read goes on with what is behind the end
+                messages += [message for message in page.messages if not self.down or message.queue_offset < end]
                 held_bytes += sum(message.held_bytes for message in page.messages)
                 here = page.next_offset if page.next_offset > here else end
             if here >= end or not self.down:
                 break
             self.count = here - begin
         self.found.extend(filter(meant, reversed(messages) if self.down else messages))
-        moved, self.at = (end - begin, begin) if self.down else (here - begin, here)
+        self.at = begin if self.down else here
+        if self.down and not messages and begin > self.low:  # offsets that a power loss used up, perhaps very many
+            request = GetMaxOffset(topic=self.queue.topic, queue_id=self.queue.queue_id, before=begin)
+            reply = yield from ask(self.address, request, b"", admin.settings.request_timeout_ms)
+            self.at = max(self.low, min(begin, reply.header(OffsetReply).offset))
         self.count = min(PULL_COUNT, 2 * self.count)
-        return moved
+        return max(1, len(messages))
 
 
 def dead_letter_page(
