@@ -15,26 +15,24 @@ from halfmoon.client.core.admin.admin import AdminCore
 from halfmoon.client.core.instance import Instance
 from halfmoon.client.settings import AdminSettings
 from halfmoon.errors import HalfmoonError
-from halfmoon.model import MessageQueue
 from halfmoon.testing.cluster import Cluster
 
 ALONE = (
     "cluster", "server_kind", "broker_runtime_info", "broker_config", "update_broker_config", "name_server_config",
     "update_name_server_config", "topics", "topic_configs", "topic_route", "group_configs", "kv", "kv_list", "put_kv",
     "delete_kv", "min_offset", "max_offset", "end_before", "search_offset", "message_by_offset_id", "messages_at",
-    "end_transaction", "resume_half", "consume_directly", "replays", "replay_dead_letter", "resend",
+    "end_transaction", "resume_half", "consume_directly", "replays", "replay_dead_letter", "resend", "skip_message",
 )  # fmt: skip
 """Operations that ask name servers, or one broker that the caller names."""
 OF_ACCOUNTS = ("accounts", "put_account", "rotate_secret", "delete_account", "explain_access")
 """Operations of brokers with access control: see `tests.client.core.admin.test_access`."""
 
-QUEUE = MessageQueue("orders", "broker-a", 0)
 ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "status": (), "brokers": (), "create_topic": ("orders",), "delete_topic": ("orders",), "topic_stats": ("orders",),
     "topic_overview": (["orders"],), "trim_topic": ("orders",), "groups": (), "create_group": ("C",), "delete_group": ("C",),
     "clients": (), "consumer_connections": ("C",), "producer_connections": ("P", "orders"), "consumer_running_info": ("C", "c@1"),
     "consume_stats": ("C",), "lag": ("C",), "backlogs": (), "group_health": ("C",), "groups_health": (), "group_findings": ("C",),
-    "reset_offsets": ("C", "orders", "earliest"), "skip_message": ("C", QUEUE, 0), "consumer_offsets": ("C", "orders"),
+    "reset_offsets": ("C", "orders", "earliest"), "consumer_offsets": ("C", "orders"),
     "messages_by_key": ("orders", "k"), "message_by_id": ("orders", "ID"), "find_message": ("ID", "orders"),
     "trace": ("ID", "orders"), "delayed_messages": (), "delayed_page": (), "cancel_delayed": ("orders", "ID"),
     "pending_transactions": (), "pending_page": (), "transaction": ("ID",), "check_transaction": ("ID",),

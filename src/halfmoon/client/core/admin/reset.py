@@ -36,6 +36,7 @@ from halfmoon.wire.command import Command
 from halfmoon.wire.headers.client import ConsumeMessageDirectly, GetConsumerConnectionList, InvokeBrokerToGetConsumerStatus
 from halfmoon.wire.headers.group import GetAllSubscriptiongroupConfig
 from halfmoon.wire.headers.offset import (
+    NO_PROGRESS,
     InvokeBrokerToResetOffset,
     MoveGroupOffsets,
     OffsetReply,
@@ -77,6 +78,15 @@ class _Plan(NamedTuple):
     moves: list[OffsetMove]
 
 
+class Reset(NamedTuple):
+    """Reset that is planned: the group and topic by their names on the wire, the target, and what each broker is to do."""
+
+    group: str
+    topic: str
+    target: _WireTarget
+    plans: dict[str, _Plan]
+
+
 def reset_offsets(
     admin: AdminCore, group: str, topic: str, to: Target, *, queues: Collection[MessageQueue] | None = None, dry_run: bool = False
 ) -> Op[list[OffsetMove]]:
@@ -88,25 +98,43 @@ def reset_offsets(
     Raises UsageError for a target that cannot be, OffsetIllegal for an offset that a queue does not have, TopicNotFound,
     GroupNotFound, BrokerError, NetworkError; PartlyDone.
     """
+    reset = yield from planned(admin, group, topic, to, queues)
+    if not dry_run:
+        yield from carry_out(admin, reset)
+    return moves_of(admin, reset)
+
+
+def planned(admin: AdminCore, group: str, topic: str, to: Target, queues: Collection[MessageQueue] | None = None) -> Op[Reset]:
+    """Return what `reset_offsets` would do, all of it checked. Changes nothing."""
     check_topic(topic)
     check_group(group)
     target = yield from _checked(admin, to)
     wanted = _wanted(admin, target, queues)
     plans, route = {}, (yield from admin.topic_route(topic))
+    named = None if wanted is None else {queue.broker_name for queue in wanted}
     for name, address in masters_of(admin.wire(topic), route).items():
+        if named is not None and name not in named:
+            continue
         plans[name] = yield from _plan(admin, route, address, admin.wire(group), admin.wire(topic), target, wanted)
-    moves = [move for plan in plans.values() for move in plan.moves]
-    if unknown := (wanted or set()) - {move.queue for move in moves}:
+    if unknown := (wanted or set()) - {move.queue for plan in plans.values() for move in plan.moves}:
         raise UsageError(f"topic {topic} has no queue {', '.join(f'{q.broker_name}/{q.queue_id}' for q in sorted(unknown))}")
-    if not dry_run:
-        yield from at_each({
-            name: _carry_out(admin, plan, admin.wire(group), admin.wire(topic), target)
-            for name, plan in plans.items()
-            if plan.moves
-        })  # fmt: skip
-    return sorted(
-        (msgspec.structs.replace(move, queue=admin.user_queue(move.queue)) for move in moves), key=lambda move: move.queue
-    )
+    return Reset(admin.wire(group), admin.wire(topic), target, plans)
+
+
+def carry_out(admin: AdminCore, reset: Reset, *, unmoved: bool = False) -> Op[None]:
+    """Move a group as planned. With ``unmoved``, for one queue, a Halfmoon broker refuses (604) where its progress is another now.
+
+    Raises IllegalOperation, BrokerError, NetworkError, PartlyDone.
+    """
+    plans = {name: plan for name, plan in reset.plans.items() if plan.moves}
+    yield from at_each({name: _carry_out(admin, plan, reset, unmoved=unmoved) for name, plan in plans.items()})
+
+
+def moves_of(admin: AdminCore, reset: Reset) -> list[OffsetMove]:
+    """Return the moves of a reset, by the user's queue."""
+    moves = [move for plan in reset.plans.values() for move in plan.moves]
+    named = [msgspec.structs.replace(move, queue=admin.user_queue(move.queue)) for move in moves]
+    return sorted(named, key=lambda move: move.queue)
 
 
 def _wanted(admin: AdminCore, target: _WireTarget, queues: Collection[MessageQueue] | None) -> set[MessageQueue] | None:
@@ -215,16 +243,18 @@ def _method(admin: AdminCore, address: str, group: str, topic: str, members: int
 # ---------------------------------------------------------------- what happens
 
 
-def _carry_out(admin: AdminCore, plan: _Plan, group: str, topic: str, to: _WireTarget) -> Op[None]:
+def _carry_out(admin: AdminCore, plan: _Plan, reset: Reset, *, unmoved: bool) -> Op[None]:
     address, method, moves = plan
+    group, topic, to, _ = reset
     if method is _Method.TABLE:
         table = ResetOffsetBody({move.queue: move.then for move in moves})
-        yield from _asked(admin, address, MoveGroupOffsets(topic=topic, group=group), to_json(table))
+        now = (NO_PROGRESS if moves[0].now is None else moves[0].now) if unmoved else None
+        yield from _asked(admin, address, MoveGroupOffsets(topic=topic, group=group, unmoved_from=now), to_json(table))
     elif method is _Method.TIME:
         timestamp = -1 if to == LATEST else 0 if to == EARLIEST else to
         assert isinstance(timestamp, int)
-        reset = InvokeBrokerToResetOffset(topic=topic, group=group, timestamp=timestamp, is_force=True)
-        yield from _asked(admin, address, reset)
+        by_time = InvokeBrokerToResetOffset(topic=topic, group=group, timestamp=timestamp, is_force=True)
+        yield from _asked(admin, address, by_time)
     for move in moves if method in (_Method.WRITE, _Method.QUEUES) else ():
         request: Header = UpdateConsumerOffset(
             consumer_group=group, topic=topic, queue_id=move.queue.queue_id, commit_offset=move.then
