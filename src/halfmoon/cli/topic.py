@@ -178,7 +178,8 @@ def trim(
     """Hide old messages of a topic from all consumers, by raising the minimum offsets of its queues.
 
     Consumers that are behind go on at the lowest offset. Disk space is freed when log files expire, as before; lookups by id or key
-    find the messages until then. RocketMQ's own brokers cannot trim topics.
+    find the messages until then. RocketMQ's own brokers cannot trim topics. Where a broker fails, the others are trimmed all the
+    same, and the exit code is 1: to repeat the command is safe.
 
     Example: halfmoon topic trim orders --before 7d --dry-run
     """
