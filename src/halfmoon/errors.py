@@ -8,9 +8,9 @@ at another broker or later, may help. Nothing here does any work.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class ResponseCode(IntEnum):
@@ -231,6 +231,20 @@ class HalfRolledBack(HalfmoonError):
             f"the half message was rolled back, because its broker answered {status}; the local transaction did not run"
         )
         self.result = result
+
+
+class PartlyDone(HalfmoonError):
+    """A change was made at some servers and failed at others. To repeat it is safe.
+
+    ``done`` has what the servers answered that made it, by name, and ``failed`` the errors of the others. Where an answer got lost,
+    the change may be made all the same.
+    """
+
+    def __init__(self, done: Mapping[str, Any], failed: Mapping[str, HalfmoonError]) -> None:
+        reasons = "; ".join(f"{name}: {error}" for name, error in failed.items())
+        super().__init__(f"done at {', '.join(done)}, but not at {reasons}; repeat it once this is mended")
+        self.done, self.failed = done, failed
+        self.retry = any(error.retry for error in failed.values())
 
 
 class OffsetIllegal(UsageError):

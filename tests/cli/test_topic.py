@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from halfmoon.errors import broker_error
+import re
+
+import halfmoon
+from halfmoon.errors import ConnectFailed, PartlyDone, broker_error
+from halfmoon.model import MessageQueue
+from halfmoon.results import QueueTrim
 
 
 def test_a_topic_is_made_shown_listed_and_deleted(run):
@@ -136,3 +141,21 @@ def test_a_trim_is_shown_and_confirmed_and_then_nobody_is_given_the_messages(run
     assert run("topic", "trim", topic, "--before", "0", "--yes").code == 0  # nothing is that old
     assert len(run("consume", topic, "--json").lines()) == 1
     assert run("topic", "trim", topic).code == 2
+
+
+def test_a_trim_that_is_done_in_part_shows_what_is_trimmed_and_names_the_broker_that_failed(run, topic, monkeypatch):
+    trimmed, trims = halfmoon.Admin.trim_topic, [QueueTrim(MessageQueue(topic, "broker-a", 0), 1, 5)]
+
+    def partly(self, *arguments, dry_run, **values):
+        if dry_run:
+            return trimmed.__get__(self, halfmoon.Admin)(*arguments, dry_run=dry_run, **values)
+        raise PartlyDone({"broker-a": trims}, {"broker-b": ConnectFailed("connect to b:1 failed", "b:1")})
+
+    monkeypatch.setattr(halfmoon.Admin, "trim_topic", partly)
+    plain, as_json = (run("topic", "trim", topic, "--offset", "5", "--yes", *how) for how in ([], ["--json"]))
+
+    assert (plain.code, as_json.code) == (1, 1)
+    assert re.search(r"broker-a +0 +1 +5 +4", plain.out)
+    assert "done at broker-a, but not at broker-b: connect to b:1 failed" in plain.err
+    assert as_json.json()["queues"] == [{"broker": "broker-a", "queue_id": 0, "before": 1, "then": 5}]
+    assert as_json.json()["failed"] == {"broker-b": "connect to b:1 failed"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -83,13 +84,20 @@ class Site:
 async def site(cluster: LocalCluster, tmp_path: Path) -> AsyncIterator[Site]:
     """The console over the broker of the tests, with the operator ``admin`` logged in. Hashes are cheap: else they take most of the
     time."""
-    async with AsyncAdmin(nameserver=cluster.nameserver) as admin:
-        users = Users(tmp_path, now_ms, scrypt_n=16)
+    async with site_of(tmp_path, nameserver=cluster.nameserver) as site:
+        yield site
+
+
+@asynccontextmanager
+async def site_of(directory: Path, **settings: Any) -> AsyncIterator[Site]:
+    """Yield the console whose administration client has these settings, with the operator ``admin`` logged in."""
+    async with AsyncAdmin(**settings) as admin:
+        users = Users(directory, now_ms, scrypt_n=16)
         services = ConsoleServices(
             admin, Sampler(admin), users, Sessions(now_ms), Attempts(now_ms),
-            Audit(tmp_path, now_ms),
+            Audit(directory, now_ms),
         )  # fmt: skip
-        site = Site(services, cluster.nameserver)
+        site = Site(services, settings["nameserver"])
         site.log_in("admin")
         async with site.http:
             yield site

@@ -26,14 +26,15 @@ class Cluster:
 
     def __init__(self, *brokers, groups=()):
         self.brokers, self.names, self.now = list(brokers), list(groups), START_MS
-        self.error, self.group_error, self.asked, self.findings = None, None, [], []
+        self.error, self.group_error, self.asked, self.findings, self.checked = None, None, [], [], []
 
     async def status(self, *, groups):
-        self.asked.append(("backlogs", len(self.names)) if groups else "status")
-        if groups:
+        self.asked.append("status" if groups is False else ("backlogs", len(groups)))
+        if groups is not False:
             if self.group_error:
                 raise self.group_error
-            backlog = {name: Backlog(number, 1000 * number) for number, name in enumerate(self.names)}
+            self.checked.append(groups)
+            backlog = {name: Backlog(number, 1000 * number) for number, name in enumerate(self.names) if name in groups}
             return ClusterStatus(self.now, "degraded", [], self.brokers, backlog, self.findings)
         if self.error:
             return ClusterStatus(self.now, "down", [str(self.error)], [], {})
@@ -46,12 +47,6 @@ class Cluster:
     async def groups(self, *, failing):
         self.asked.append("groups")
         return self.names
-
-    async def backlogs(self, names, *, failing):
-        self.asked.append(("backlogs", len(names)))
-        if self.group_error:
-            raise self.group_error
-        return {name: Backlog(number, 1000 * number) for number, name in enumerate(names)}
 
     def sampler(self, **given):
         return Sampler(self, lambda: self.now, **given)
@@ -164,14 +159,35 @@ async def test_a_mistake_of_ours_is_logged_and_a_gap(caplog):
     assert "a sample failed" in caplog.text
 
 
-async def test_groups_are_asked_for_every_ten_seconds_at_most_500_and_the_ten_furthest_behind_are_kept():
-    cluster = Cluster(BROKER, groups=[f"C_{number:04}" for number in range(GROUPS_MAX + 7)])
+async def test_of_many_groups_500_are_checked_every_ten_seconds_those_with_the_largest_lag_and_others_in_turn():
+    names = [f"C_{number:04}" for number in range(GROUPS_MAX + 7)]
+    cluster = Cluster(BROKER, groups=names)
     facts = (await sampled(cluster, times=6)).facts
     assert cluster.asked.count(("backlogs", GROUPS_MAX)) == 2
     assert cluster.asked.count("groups") == 1, "a long list is asked for less often"
     assert (facts["groups"], facts["groups_left_out"], facts["groups_behind"]) == (GROUPS_MAX + 7, 7, GROUPS_MAX - 1)
-    assert facts["backlog"] == sum(range(GROUPS_MAX))
-    assert [each["group"] for each in facts["furthest_behind"]] == [f"C_{number:04}" for number in range(499, 489, -1)]
+    assert cluster.checked[0] == names[:GROUPS_MAX]
+    assert {*cluster.checked[1]} == {*names} - {*names[243:250]}
+    assert facts["backlog"] == sum(range(GROUPS_MAX + 7)) - sum(range(243, 250))
+    assert [each["group"] for each in facts["furthest_behind"]] == [f"C_{number:04}" for number in range(506, 496, -1)]
+
+
+@pytest.mark.parametrize("count", [3, GROUPS_MAX + 7, 20 * GROUPS_MAX])
+async def test_findings_about_groups_are_there_for_any_number_of_them_with_the_number_that_was_checked(count: int):
+    cluster = Cluster(BROKER, groups=[f"C_{number:05}" for number in range(count)])
+    cluster.findings = [Finding("stuck", "Stuck.", "", "blocked", "C_00001")]
+    facts = (await sampled(cluster)).facts
+
+    said = [each.what for each in facts["findings"]]
+    assert said[0] == "Stuck."
+    assert [text.partition(":")[0] for text in said[1:]] == ([f"500 of {count:,} groups were checked"] if count > 500 else [])
+
+
+async def test_every_group_has_its_turn():
+    cluster = Cluster(BROKER, groups=[f"C_{number:04}" for number in range(4 * GROUPS_MAX)])
+    await sampled(cluster, times=9, every_ms=BACKLOG_MS)
+
+    assert {name for names in cluster.checked for name in names} == {*cluster.names}
 
 
 async def test_half_an_hour_is_kept():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -132,6 +134,36 @@ def test_java_puts_what_fails_in_order_to_the_dead_letters_of_our_broker(
     with Admin(nameserver=target.nameserver) as admin:
         stats = admin.topic_stats(f"%DLQ%{shop.order['group']}")
     assert sum(each.max_offset for each in stats.values()) == 1
+
+
+@pytest.mark.parametrize("to_dead_letters", [False, True])
+def test_a_java_member_whose_listener_always_suspends_goes_on_behind_the_message_that_is_skipped(
+    java: Callable[..., JavaPeer], serve: Callable[..., Serve], to_dead_letters: bool
+) -> None:
+    server, peer = serve(), java("4.9.7")
+    shop = Shop(server.nameserver)
+    group, topic, name = shop.order["group"], shop.order["topic"], f"skipped-{to_dead_letters}"
+    with Producer(nameserver=server.nameserver, group="P") as producer:
+        sent = [producer.send(Message(topic, body), key="one") for body in (b"before", b"fails", b"behind")]
+    queue, offset = sent[1].queue, sent[1].queue_offset
+    peer.call("orderly", name=name, **shop.order)
+    calls = peer.call("orderly.wait", name=name, count=4, timeout_ms=30_000)
+    assert [call["text"] for call in calls[:4]] == ["before", "fails", "fails", "fails"]
+
+    command = [sys.executable, "-m", "halfmoon", "group", "skip", group, topic, f"{queue.broker_name}/{queue.queue_id}"]
+    command += ["--offset", str(offset), "--yes", "-n", server.nameserver, *(["--to-dead-letters"] if to_dead_letters else [])]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert f"{group} goes on at offset {offset + 1} of queue {queue.broker_name}/{queue.queue_id} of {topic}" in ran.stdout
+
+    def texts() -> list[str]:
+        return [call["text"] for call in peer.call("orderly.wait", name=name, count=0, timeout_ms=0)]
+
+    until(lambda: texts()[-1] == "behind")
+    with Admin(nameserver=server.nameserver) as admin:
+        until(lambda: admin.lag(group, topic) == 0)
+        assert [letter.message.body for letter in admin.dead_letters(group)] == ([b"fails"] if to_dead_letters else [])
+    assert [call["text"] for call in peer.call("orderly.stop", name=name)].count("behind") == 1
 
 
 @pytest.mark.mission("004-15")

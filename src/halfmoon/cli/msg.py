@@ -9,7 +9,7 @@ import click
 import halfmoon
 from halfmoon.cli.shared.app import App, Argument, Option
 from halfmoon.cli.shared.bodies import BodyBudget
-from halfmoon.cli.shared.lines import say
+from halfmoon.cli.shared.lines import say, say_failing
 from halfmoon.cli.shared.options import LOCAL, Json, NameServer, Topic, time_ms
 from halfmoon.cli.shared.output import body_text, show_json, show_table
 from halfmoon.cli.shared.reading import FIRST, NotReadToEnd, read, starts_and_ends
@@ -80,8 +80,10 @@ def find(
     if key is None:
         messages = _by_time(nameserver, topic, begin, end, tags, count)
     else:
+        failing: list[str] = []
         with halfmoon.Admin(nameserver=nameserver) as admin:
-            by_key = admin.messages_by_key(topic, key, count_max=count, begin_ms=begin, end_ms=end)
+            by_key = admin.messages_by_key(topic, key, count_max=count, begin_ms=begin, end_ms=end, failing=failing)
+            say_failing(failing)
             messages = [message for message in by_key if not tags or message.tag in tags]
     if as_json:
         bodies = BodyBudget()

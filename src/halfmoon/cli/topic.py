@@ -13,7 +13,7 @@ from halfmoon.cli.shared.lines import say, say_failing
 from halfmoon.cli.shared.options import LOCAL, All, Cluster, Json, NameServer, Queues, Topic, Yes, confirm, time_ms
 from halfmoon.cli.shared.output import show_json, show_table
 from halfmoon.cli.shared.reading import named_queues, near_names
-from halfmoon.errors import BrokerError
+from halfmoon.errors import BrokerError, PartlyDone
 from halfmoon.shown.names import is_users_topic
 from halfmoon.shown.texts import TIME_FORMS, count_text, facts_of, rate_text, size_text, time_text
 
@@ -178,7 +178,8 @@ def trim(
     """Hide old messages of a topic from all consumers, by raising the minimum offsets of its queues.
 
     Consumers that are behind go on at the lowest offset. Disk space is freed when log files expire, as before; lookups by id or key
-    find the messages until then. RocketMQ's own brokers cannot trim topics.
+    find the messages until then. RocketMQ's own brokers cannot trim topics. Where a broker fails, the others are trimmed all the
+    same, and the exit code is 1: to repeat the command is safe.
 
     Example: halfmoon topic trim orders --before 7d --dry-run
     """
@@ -190,12 +191,21 @@ def trim(
         if not dry_run:
             count = _trimmed(admin.trim_topic(topic, before_ms=before_ms, offset=offset, queues=queues, dry_run=True))
             confirm(f"trim topic {topic}: {count_text(count)} will never be delivered again", yes=yes)
-        trims = admin.trim_topic(topic, before_ms=before_ms, offset=offset, queues=queues, dry_run=dry_run)
+        try:
+            trims = admin.trim_topic(topic, before_ms=before_ms, offset=offset, queues=queues, dry_run=dry_run)
+        except PartlyDone as exc:
+            _show_trims(topic, [trim for some in exc.done.values() for trim in some], exc, dry_run=dry_run, as_json=as_json)
+            raise
+    _show_trims(topic, trims, None, dry_run=dry_run, as_json=as_json)
+
+
+def _show_trims(topic: str, trims: Sequence[QueueTrim], failure: PartlyDone | None, *, dry_run: bool, as_json: bool) -> None:
     if as_json:
+        failed = {} if failure is None else {"failed": {name: str(error) for name, error in failure.failed.items()}}
         show_json({"topic": topic, "dry_run": dry_run, "queues": [
             {"broker": each.queue.broker_name, "queue_id": each.queue.queue_id, "before": each.before, "then": each.then}
             for each in trims
-        ]})  # fmt: skip
+        ], **failed})  # fmt: skip
         return
     names = ("min", "would be", "messages") if dry_run else ("min was", "is", "messages")
     rows = [(each.queue.broker_name, each.queue.queue_id, each.before, each.then, each.then - each.before) for each in trims]

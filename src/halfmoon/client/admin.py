@@ -110,6 +110,7 @@ class Operations:
     trim_topic = Operation(trim_topic)
     min_offset = Operation(AdminCore.min_offset)
     max_offset = Operation(AdminCore.max_offset)
+    end_before = Operation(AdminCore.end_before)
     search_offset = Operation(AdminCore.search_offset)
 
     groups = Operation(AdminCore.groups)

@@ -26,6 +26,7 @@ from halfmoon.console.render import STATIC, Renderer
 from halfmoon.console.signing_in import SigningIn, inside
 from halfmoon.console.visitors import Visitor, visitor_of
 from halfmoon.errors import (
+    AccessRefused,
     BrokerError,
     ConnectionLost,
     GroupNotFound,
@@ -211,7 +212,9 @@ def _log_once(text: str) -> None:
 
 
 def text_of(error: HalfmoonError) -> str:
-    """Return the text of an error."""
+    """Return the text of an error: of a refusal, the reason without the protocol's form of it."""
+    if isinstance(error, AccessRefused):
+        return error.advice
     return f"{error.remark or 'refused'} (code {error.code})" if isinstance(error, BrokerError) else str(error)
 
 

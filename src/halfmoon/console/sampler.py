@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from heapq import nlargest
+from itertools import islice
 from typing import Any, Self
 
 from halfmoon.client.admin import AsyncAdmin
@@ -32,7 +34,9 @@ RANGES = {"5 min": 5 * 60_000, "30 min": KEPT_MS, "3 h": 3 * 3_600_000, "24 h": 
 LAGS_MAX, DRAIN_MS = KEPT_MS // (3 * BACKLOG_MS), 5 * 60_000
 """Lags of each group that are kept, every third; and the time over which its decrease is measured."""
 GROUPS_MAX, BEHIND_MAX = 500, 10
-"""Most groups whose lag is asked for, the first by name, and most that are shown, the furthest behind."""
+"""Most groups that are checked in one round, and most that are shown, the furthest behind."""
+KEPT_MAX = GROUPS_MAX // 2
+"""Most of them that are checked for their lag in the last round; the others are taken in turn."""
 FINDINGS_MAX, FAILING_MAX = 50, 3
 """Most findings that are shown, and most brokers whose failures are shown with the lag."""
 LIST_EVERY_MAX = 60
@@ -63,7 +67,13 @@ class Sampler:
         self._views: dict[str, dict[str, Any]] = {}
         self._failing_since_ms: int | None = None
         self._groups: list[str] = []
-        self._group_count, self._rounds, self._backlog_due_ms = 0, 0, 0
+        """All groups, and those that were checked in the last round."""
+        self._checked: list[str] = []
+        self._largest: list[str] = []
+        """Groups with the largest lag, as of the last round."""
+        self._taken_to = ""
+        """Up to which name groups were taken in turn."""
+        self._rounds = self._backlog_due_ms = 0
         self._behind: dict[str, Backlog] = {}
         self._slow: list[Finding] = []
         self._backlog_fault = ""
@@ -130,19 +140,18 @@ class Sampler:
         return recent[-1][1] * (recent[-1][0] - recent[0][0]) // fallen
 
     async def _sample_groups(self, status: ClusterStatus) -> None:
-        """Ask for the groups: up to `GROUPS_MAX` for their health as well, and for what else takes many requests."""
+        """Ask for the health of up to `GROUPS_MAX` groups, and for what else takes many requests."""
         at_ms, total, self._behind, self._slow, failing = self.now_ms(), None, {}, [], list[str]()
         try:
             if self._failing_since_ms is None:
-                if self._rounds % min(LIST_EVERY_MAX, 1 + self._group_count // GROUPS_MAX) == 0:
-                    names = [*filter(is_users_group, await self.admin.groups(failing=failing))]
-                    self._groups, self._group_count = names[:GROUPS_MAX], len(names)
-                if self._group_count <= GROUPS_MAX:
-                    full, known = await self.admin.status(groups=True), {finding.what for finding in status.findings}
-                    self._behind, self._slow = full.backlog, [each for each in full.findings if each.what not in known]
-                    failing += [fault for fault in full.faults if fault.startswith("not reported") or full.health == "down"]
-                else:
-                    self._behind = await self.admin.backlogs(self._groups, failing=failing)
+                if self._rounds % min(LIST_EVERY_MAX, 1 + len(self._groups) // GROUPS_MAX) == 0:
+                    self._groups = [*filter(is_users_group, await self.admin.groups(failing=failing))]
+                self._checked = self._next_groups()
+                full, known = await self.admin.status(groups=self._checked), {finding.what for finding in status.findings}
+                self._behind, self._slow = full.backlog, [each for each in full.findings if each.what not in known]
+                failing += [fault for fault in full.faults if fault.startswith("not reported") or full.health == "down"]
+                late = [(behind.messages, group) for group, behind in self._behind.items() if behind.messages]
+                self._largest = [group for _, group in nlargest(KEPT_MAX, late)]
                 total = None if failing and not self._behind else sum(behind.messages for behind in self._behind.values())
                 if self._rounds % 3 == 0:
                     self._lags.append((at_ms, {name: behind.messages for name, behind in self._behind.items()}))
@@ -151,6 +160,18 @@ class Sampler:
             failing.append(_reason(exc))
         self._backlog_fault = "; ".join(failing[:FAILING_MAX])
         self._keep("backlog", at_ms, total, BACKLOG_MS)
+
+    def _next_groups(self) -> list[str]:
+        """Return the groups that are checked in this round: all; or, of many, those with the largest lag, and others in turn."""
+        if len(self._groups) <= GROUPS_MAX:
+            return self._groups
+        largest = {*self._largest}.intersection(self._groups)
+        others = [group for group in self._groups if group not in largest]
+        start, count = bisect_right(others, self._taken_to), GROUPS_MAX - len(largest)
+        taken = [*islice(others, start, start + count)]
+        taken += islice(others, count - len(taken))
+        self._taken_to = taken[-1]
+        return sorted([*largest, *taken])
 
     def _keep(self, name: str, at_ms: int, value: float | None, every_ms: int) -> None:
         points = self._history[name]
@@ -165,7 +186,8 @@ class Sampler:
 
     def _found(self, status: ClusterStatus) -> dict[str, Any]:
         late = [(behind.messages, group, behind.behind_ms) for group, behind in self._behind.items() if behind.messages]
-        findings = _findings(status, self._slow)
+        left_out = len(self._groups) - len(self._checked)
+        findings = _findings(status, [*self._slow, *([_unchecked(len(self._checked), len(self._groups))] if left_out > 0 else [])])
         return {
             "at_ms": status.at_ms,
             "health": "degraded"
@@ -178,8 +200,8 @@ class Sampler:
             "brokers": len(status.brokers),
             **{name: points[-1][1] if points else None for name, points in self._history.items()},
             "backlog_fault": self._backlog_fault,
-            "groups": self._group_count,
-            "groups_left_out": self._group_count - len(self._groups),
+            "groups": len(self._groups),
+            "groups_left_out": left_out,
             "groups_behind": len(late),
             "furthest_behind": [self._late(*each) for each in nlargest(BEHIND_MAX, late)],
         }
@@ -187,6 +209,11 @@ class Sampler:
     def _late(self, messages: int, group: str, behind_ms: int | None) -> dict[str, Any]:
         drain_ms, lags = self.drain_ms(group), self.lags(group)
         return {"group": group, "messages": messages, "behind_ms": behind_ms, "drain_ms": drain_ms, "lags": lags}
+
+
+def _unchecked(checked: int, count: int) -> Finding:
+    what = f"{checked:,} of {count:,} groups were checked: those with the largest lag in the last round, and others in turn."
+    return Finding("unchecked", what, "See `halfmoon status`, which checks all.", "note")
 
 
 def _findings(status: ClusterStatus, slow: Sequence[Finding]) -> list[Finding]:

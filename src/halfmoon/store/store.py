@@ -72,7 +72,7 @@ class Store:
         self._inventory = Inventory(self.journal)
         self._damaged = DamagedRecords(self.log.segments).report
         self._reader = Reader(self.log, settings, self._inventory.distrust, self._damaged)
-        self.ranges = RangeReader(self.log, self.queues, self._damaged)
+        self.ranges = RangeReader(self.log, self.queues, self._damaged, self._reservations.floor)
         self._flush = Flush(disk, self.log, self.health)
         self._checkpoint_file, self._checkpoint = CheckpointFile(disk, self.journal), Checkpoint()
         self._visible = VisibleOffsets(self.log, self.health)

@@ -7,6 +7,7 @@ from halfmoon.wire.bodies import TopicFigures, TopicFiguresTable, TopicList, fro
 from halfmoon.wire.headers.offset import UpdateConsumerOffset
 from halfmoon.wire.headers.topic import GetTopicFigures
 from tests.broker.admin.test_admin import create
+from tests.store.driving import use_offsets_up
 
 
 def figures(talk, *names: str) -> TopicFiguresTable:
@@ -60,3 +61,12 @@ def test_a_request_looks_at_a_bounded_number_of_queues(talk, monkeypatch):
 
     assert ([row.topic for row in first.topics], first.answered) == (["a"], 1)
     assert rest.answered == 1
+
+
+def test_offsets_that_a_power_loss_used_up_are_no_messages_of_a_topic(talk):
+    create(talk)
+    talk.send("orders")
+    use_offsets_up(talk.broker.store, "orders", 0, 3000)
+    talk.send("orders")
+
+    assert figures(talk, "orders").topics[0].messages == 2

@@ -161,3 +161,17 @@ def test_a_member_too_old_to_be_told_keeps_the_group_where_it_is(moving):
     assert move(moving, {FIRST: 0}).code == 1
 
     assert moving.broker.offsets.get("G", T, 0) == 5
+
+
+def test_a_group_that_is_not_where_the_asker_saw_it_is_not_moved(moving):
+    def asked(table, unmoved_from):
+        request = MoveGroupOffsets(topic=T, group="G", unmoved_from=unmoved_from)
+        return moving.ask(request, to_json(ResetOffsetBody(table))).code
+
+    assert (asked({FIRST: 3}, 2), asked({FIRST: 3, SECOND: 0}, 5), asked({FIRST: 3}, -1)) == (604, 604, 604)
+    assert moving.broker.offsets.get("G", T, 0) == 5
+    assert asked({FIRST: 3}, 5) == 0
+    assert moving.broker.offsets.get("G", T, 0) == 3
+    moving.ask(UpdateAndCreateSubscriptiongroup(), b'{"groupName":"New"}')
+    new = MoveGroupOffsets(topic=T, group="New", unmoved_from=-1)
+    assert moving.ask(new, to_json(ResetOffsetBody({FIRST: 1}))).code == 0

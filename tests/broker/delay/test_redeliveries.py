@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from halfmoon.broker.delay import redeliveries
+from halfmoon.broker.names import SCHEDULE_TOPIC
+from halfmoon.wire.bodies import KVTable, from_json
+from halfmoon.wire.headers.admin import GetBrokerRuntimeInfo
 from halfmoon.wire.headers.topic import DeleteTopicInBroker, TrimTopic
 from tests.broker.consumers.test_redelivery import back, consuming, sent
 from tests.broker.delay.test_delay import send
+from tests.broker.half import stored
 
 RETRY = "%RETRY%G"
 
@@ -14,6 +18,16 @@ def given_back(talk, count=1, level=0):
     consuming(talk)
     for _ in range(count):
         assert talk.ask(back(sent(talk).physical_offset, level=level)).code == 0
+
+
+def read_all(talk):
+    while talk.broker.delays.redeliveries.due is not None:
+        talk.wait(1)
+
+
+def counted_anew(talk, warn=lambda *line: None):
+    broker = talk.broker
+    return redeliveries.DelayedRedeliveries(broker.store, broker.delays.level_queues, warn, talk.instant.steady)
 
 
 def waiting(talk, topic=RETRY):
@@ -47,8 +61,7 @@ def test_a_start_counts_what_waits_from_the_log(talk, monkeypatch):
     assert waiting(talk) is None
     assert talk.broker.progress.redelivery("G") is None
     given_back(talk, 1)
-    while not talk.broker.delays.redeliveries.is_complete:
-        talk.wait(0)
+    read_all(talk)
 
     assert waiting(talk) == 5
 
@@ -74,7 +87,7 @@ def test_offsets_of_delivered_messages_are_removed_while_others_come(talk, monke
 
 def test_groups_for_which_nothing_waits_any_more_are_forgotten(talk, monkeypatch):
     monkeypatch.setattr(redeliveries, "_SWEPT_FROM", 2)
-    counted = redeliveries.DelayedRedeliveries(talk.broker.store, talk.broker.delays.level_queues)
+    counted = counted_anew(talk)
     for number in range(10):
         counted.parked(f"%RETRY%G{number}", 1, number)
         talk.broker.delays.level_queues[1].offset = number + 1
@@ -88,9 +101,9 @@ def test_groups_for_which_nothing_waits_any_more_are_forgotten(talk, monkeypatch
 def test_a_tick_after_a_start_reads_a_bounded_number_of_bytes(talk, monkeypatch):
     given_back(talk, 3)
     monkeypatch.setattr(redeliveries, "READ_BYTES_AT_ONCE", 1)
-    counted, ticks = redeliveries.DelayedRedeliveries(talk.broker.store, talk.broker.delays.level_queues), 0
-    while not counted.is_complete:
-        counted.read()
+    counted, ticks = counted_anew(talk), 0
+    while (due := counted.due) is not None:
+        counted.read(due)
         ticks += 1
 
     assert (ticks, counted.count(RETRY)) == (3, 3)
@@ -104,3 +117,48 @@ def test_messages_of_the_retry_topic_that_are_gone_do_not_wait(talk):
     talk.ask(TrimTopic(topic=RETRY, offset=2))
 
     assert talk.broker.progress.redelivery("G") == 1
+
+
+def test_a_broker_pauses_between_reads_after_a_start(talk, monkeypatch):
+    monkeypatch.setattr(redeliveries, "READ_AT_ONCE", 1)
+    given_back(talk, 3)
+    counted, begin = counted_anew(talk), talk.instant.steady
+    times = []
+    while (due := counted.due) is not None:
+        times.append(due - begin)
+        counted.read(due - 1)
+        counted.read(due)
+
+    assert times == [0, redeliveries.READ_PAUSE_MS, 2 * redeliveries.READ_PAUSE_MS]
+    talk.restart()
+    talk.wait(0)
+    assert talk.broker.delays.due(talk.instant) >= talk.instant.steady + 1, "no tick without a pause"
+
+
+def test_a_damaged_message_still_counts_for_its_group_and_is_logged_once(talk):
+    given_back(talk, 3)
+    lines = []
+    place = stored(talk, SCHEDULE_TOPIC, 2)[1].physical_offset
+    talk.broker.store.log.segments.write(place + 88, b"!")  # in its body
+    counted = counted_anew(talk, lambda text, *values: lines.append(text % values))
+    while (due := counted.due) is not None:
+        counted.read(due)
+
+    assert (counted.count(RETRY), counted.fault) == (3, None)
+    [line] = lines
+    assert f"level=3 offset=1 position={place} topic={RETRY} reason=record at {place}: the body's CRC is wrong" in line
+
+
+def test_damaged_messages_of_which_nobody_knows_whose_they_are_are_a_fault_of_the_broker_until_they_are_passed_over(talk, caplog):
+    given_back(talk, 3)
+    record = stored(talk, SCHEDULE_TOPIC, 2)[1]
+    talk.broker.store.log.segments.write(record.physical_offset + 4, b"\xff")  # its magic
+    talk.restart()
+    read_all(talk)
+
+    faults = from_json(KVTable, talk.ask(GetBrokerRuntimeInfo()).body).table["brokerFaults"]
+    assert faults == "delayed messages that cannot be read, and will not be delivered: 1"
+    assert waiting(talk) == 2
+    assert caplog.text.count("topic=unknown") == 1
+    talk.wait(11_000)
+    assert "brokerFaults" not in from_json(KVTable, talk.ask(GetBrokerRuntimeInfo()).body).table

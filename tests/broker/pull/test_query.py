@@ -18,6 +18,7 @@ from halfmoon.wire.headers.send import SendMessageReply
 from halfmoon.wire.ids import parse_offset_msg_id
 from halfmoon.wire.record import decode_records
 from tests.broker.talk import START_MS, send_header
+from tests.store.driving import use_offsets_up
 
 T = "orders"
 
@@ -211,3 +212,16 @@ def test_with_a_group_its_subscription_is_shown(filled):
 
     assert (away.subscription_data, away.filter_data) == (None, "G@orders is not online!")
     assert (here.subscription_data.sub_string, here.filter_data) == ("red", "null")
+
+
+def test_the_end_before_an_offset_steps_over_offsets_without_a_message(talk):
+    for _ in range(5):
+        talk.send()
+    use_offsets_up(talk.broker.store, "T", 0, 3000)
+    talk.send()
+
+    def end(before):
+        return talk.ask(GetMaxOffset(topic="T", queue_id=0, before=before)).header(OffsetReply).offset
+
+    assert [end(before) for before in (None, 9999, 3006, 3005, 3000, 6, 5, 4, 0, -5)] == [3006, 3006, 3006, 5, 5, 5, 5, 4, 0, 0]
+    assert talk.ask(GetMaxOffset(topic="T", queue_id=7, before=3)).header(OffsetReply).offset == 0

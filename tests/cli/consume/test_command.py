@@ -15,12 +15,21 @@ import pytest
 from halfmoon.cli.shared import reading
 from halfmoon.cli.shared.options import time_ms
 from halfmoon.testing.local import LocalCluster
+from tests.store.driving import use_offsets_up
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
 
 def _send(run, topic: str, *bodies: str, tag: str = "A") -> None:
     assert run("produce", "--topic", topic, "--tag", tag, *bodies).code == 0
+
+
+def _later(run, topic: str) -> int:
+    """Return a time behind the store time of every message so far, once the clock shows a later one."""
+    last = max(each["store_ms"] for each in run("consume", "--topic", topic, "--json").lines())
+    until(lambda: time_ms("0ms") > last + 1)
+    return last + 1
 
 
 def test_looking_shows_what_is_there_and_leaves_no_progress(run, topic):
@@ -86,12 +95,10 @@ def test_count_stops_early(run, topic):
 
 def test_since_a_time_leaves_out_what_was_stored_before(run, topic):
     _send(run, topic, "old")
-    (old,) = run("consume", "--topic", topic, "--json").lines()
-    while time_ms("0ms") <= old["store_ms"] + 1:
-        pass
+    between = _later(run, topic)
     _send(run, topic, "new", "newer")
 
-    found = run("consume", "--topic", topic, "--since", str(old["store_ms"] + 1), "--json").lines()
+    found = run("consume", "--topic", topic, "--since", str(between), "--json").lines()
 
     assert sorted(each["body"] for each in found) == ["new", "newer"]
 
@@ -274,7 +281,7 @@ def _bodies(ran) -> list[str]:
 def test_the_last_messages_are_the_newest_of_all_queues_in_the_order_of_their_storage(run, topic):
     for number in range(5):
         _send(run, topic, f"{number}", tag="even" if number % 2 == 0 else "odd")
-        time.sleep(0.003)
+        _later(run, topic)
 
     assert _bodies(run("consume", topic, "--last", "3", "--json")) == ["2", "3", "4"]
     assert _bodies(run("consume", topic, "--last", "3", "--filter", "odd", "--json")) == ["3"]
@@ -300,9 +307,7 @@ def test_following_has_no_end_at_an_offset(run, topic):
 
 def test_reading_ends_before_a_time(run, topic):
     _send(run, topic, "before", "before")
-    time.sleep(0.05)
-    between = time.time_ns() // 1_000_000
-    time.sleep(0.05)
+    between = _later(run, topic)
     _send(run, topic, "after", "after")
 
     assert _bodies(run("consume", topic, "--until", str(between), "--json")) == ["before", "before"]
@@ -345,3 +350,29 @@ def test_options_that_do_not_fit_are_refused_with_the_reason(run, topic, argumen
 
     assert ran.code == 2
     assert why in " ".join(ran.err.split())
+
+
+def _with_a_gap(run, topic, cluster, count: int) -> None:
+    """Send a to e into one queue, with so many offsets without a message before d, as after a power loss."""
+    run("produce", topic, "--order-key", "one queue", *"abc")
+    (queue,) = {each["queue_id"] for each in run("consume", topic, "--json").lines()}
+    use_offsets_up(cluster._programs[1].broker.store, topic, queue, count)
+    run("produce", topic, "--order-key", "one queue", *"de")
+
+
+@pytest.mark.parametrize("count", [1, 10, 3000])
+def test_offsets_without_a_message_do_not_count_among_the_last(run, topic, cluster, count):
+    _with_a_gap(run, topic, cluster, count)
+
+    for last in range(1, 7):
+        assert _bodies(run("consume", topic, "--last", str(last), "--json")) == [*"abcde"][-last:]
+    assert _bodies(run("consume", topic, "--last", "4", "--filter", "*", "--follow", "--count", "4", "--json")) == [*"bcde"]
+    (row,) = (each for each in run("topic", "list", "--jsonl").lines() if each["name"] == topic)
+    assert row["messages"] == 5
+
+
+def test_reading_from_an_offset_without_a_message_begins_with_the_next_one(run, topic, cluster):
+    _with_a_gap(run, topic, cluster, 3000)
+
+    assert _bodies(run("consume", topic, "--offset", "5", "--json")) == ["d", "e"]
+    assert _bodies(run("consume", topic, "--offset", "2", "--until", "2000", "--json")) == ["c"]

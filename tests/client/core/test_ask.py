@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from halfmoon.client.core.ask import ask, call, tell
-from halfmoon.errors import ConnectFailed, TopicNotFound
+from halfmoon.client.core.ask import ask, at_each, call, tell
+from halfmoon.errors import ConnectFailed, PartlyDone, TopicNotFound
 from halfmoon.wire.headers.offset import GetMaxOffset, OffsetReply
 from tests.client.scripted import REFUSED, Reply, Scripted
 
@@ -40,3 +40,22 @@ def test_a_one_way_request_carries_its_remark_and_fails_only_when_it_cannot_leav
         script.run(tell("broker:1", REQUEST))
 
     assert [(seen.oneway, seen.remark) for seen in script.told] == [(True, "why"), (True, None)]
+
+
+def test_a_change_at_several_servers_is_made_where_it_can_be_and_the_error_says_where_it_was_not():
+    script = Scripted()
+    script.on(GetMaxOffset, lambda seen: REFUSED if seen.address == "b:1" else Reply(header=OffsetReply(offset=7)))
+
+    def changed(address: str):
+        return (yield from ask(address, REQUEST)).header(OffsetReply).offset
+
+    with pytest.raises(PartlyDone, match=r"done at broker-a, broker-c, but not at broker-b: connect failed") as caught:
+        script.run(at_each({f"broker-{name}": changed(f"{name}:1") for name in "abc"}))
+    assert (caught.value.done, list(caught.value.failed), caught.value.retry) == (
+        {"broker-a": 7, "broker-c": 7},
+        ["broker-b"],
+        True,
+    )
+    assert script.run(at_each({"broker-a": changed("a:1")})) == {"broker-a": 7}
+    with pytest.raises(ConnectFailed):
+        script.run(at_each({"broker-b": changed("b:1")}))

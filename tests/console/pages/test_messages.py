@@ -13,8 +13,11 @@ from halfmoon import AsyncProducer, AsyncTransactionProducer, Message
 from halfmoon.console.pages import messages as pages
 from halfmoon.errors import RequestTimeout, UsageError
 from halfmoon.model import MessageQueue, PullResult, PullStatus
+from halfmoon.testing.local import LocalCluster
 from halfmoon.wire.bodies import TopicOffset
 from tests.client.messages import message
+from tests.console.conftest import Site
+from tests.store.driving import use_offsets_up
 from tests.topics import new_topic
 
 ATTACK = "<script>alert(1)</script>\u202e\x1b[31m"
@@ -341,3 +344,24 @@ async def test_a_form_sent_twice_sends_one_copy_and_viewers_and_unknown_groups_s
     assert (await site.post("/message/resend", **fields)).status_code == 403
     assert "Send again" not in await site.text("/message", **fields)
     assert len((await site.json("/messages", topic=topic, broker="broker-a", queue="0"))["rows"]) == 2
+
+
+async def test_the_browser_steps_over_offsets_that_a_power_loss_used_up(site: Site, cluster: LocalCluster, topic: str):
+    async with AsyncProducer(group="P_gap", nameserver=site.nameserver) as producer:
+        for number in range(40):
+            sent = await producer.send(Message(topic, b"%d" % number), key="one queue")
+        use_offsets_up(cluster._programs[1].broker.store, topic, sent.queue.queue_id, 3000)
+        for number in range(40, 42):
+            await producer.send(Message(topic, b"%d" % number), key="one queue")
+    place = {"topic": topic, "broker": sent.queue.broker_name, "queue": str(sent.queue.queue_id)}
+
+    newest = await site.json("/messages", **place)
+    older = await site.json("/messages", **place, offset=str(newest["queue"]["before"]))
+    of_topic = await site.json("/messages", topic=topic)
+
+    assert [row["start"] for row in newest["rows"]] == [f"{number}" for number in range(10, 42)]
+    assert [row["start"] for row in older["rows"]][:10] == [f"{number}" for number in range(10)]
+    assert older["queue"]["before"] is None
+    assert [row["start"] for row in of_topic["rows"]][:32] == [f"{number}" for number in range(41, 9, -1)]
+    behind_the_gap = await site.json("/messages", **place, offset="3040")
+    assert behind_the_gap["queue"]["before"] == 8

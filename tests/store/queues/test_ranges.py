@@ -9,7 +9,7 @@ from halfmoon.store import ReadStatus, Store
 from halfmoon.store.queues import ranges as ranges_module
 from halfmoon.testing.disk import SimDisk
 from halfmoon.wire.record import decode_records
-from tests.store.driving import NOW, draft, open_store
+from tests.store.driving import NOW, draft, open_store, use_offsets_up
 
 
 @pytest.fixture
@@ -236,3 +236,19 @@ def test_the_size_of_a_queue_is_exact_while_it_has_few_messages_and_near_from_th
     total = sum(store.queues["t", 0].entry(at)[1] for at in range(2200))
     assert abs(store.ranges.size_bytes("t", 0) - total) < total * 0.2
     assert store.ranges.size_bytes("t", 1) == store.ranges.size_bytes("u", 0) == 0
+
+
+def test_offsets_that_a_power_loss_used_up_are_not_counted_as_messages(store: Store):
+    for _ in range(5):
+        store.append("t", 0, [draft()], NOW)
+    use_offsets_up(store, "t", 0, 3000)
+    assert store.ranges.message_count("t", 0) == 5
+    for _ in range(2):
+        store.append("t", 0, [draft()], NOW)
+
+    assert (store.queue_max("t", 0), store.ranges.message_count("t", 0)) == (3007, 7)
+    store.queues["t", 0].trim(3)
+    assert store.ranges.message_count("t", 0) == 4
+    store.queues["t", 0].trim(1000)
+    assert store.ranges.message_count("t", 0) == 2
+    assert store.ranges.message_count("t", 1) == 0

@@ -45,7 +45,7 @@ class Figures(Service):
         return Reply(body=to_json(TopicFiguresTable(rows, answered)))
 
     def _count(self, topic: str, queue_id: int) -> int:
-        return self._store.queue_max(topic, queue_id) - self._store.queue_min(topic, queue_id)
+        return self._store.ranges.message_count(topic, queue_id)
 
     def _groups(self, names: set[str]) -> dict[str, set[str]]:
         """Return the groups that consume each topic or have progress in it."""

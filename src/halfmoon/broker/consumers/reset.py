@@ -11,12 +11,12 @@ from halfmoon.broker.context import Context
 from halfmoon.broker.request import Handlers, Reply, Request
 from halfmoon.broker.saving import saves
 from halfmoon.broker.service import Service
-from halfmoon.errors import BrokerError, ConsumerNotOnline, GroupNotFound
+from halfmoon.errors import BrokerError, ConsumerNotOnline, GroupNotFound, IllegalOperation
 from halfmoon.model import MessageQueue
 from halfmoon.wire.bodies import ResetOffsetBody, TopicConfig, to_json
 from halfmoon.wire.codes import VERSION_V3_0_7, Language
 from halfmoon.wire.command import encode, request_command
-from halfmoon.wire.headers.offset import InvokeBrokerToResetOffset, MoveGroupOffsets, ResetConsumerClientOffset
+from halfmoon.wire.headers.offset import NO_PROGRESS, InvokeBrokerToResetOffset, MoveGroupOffsets, ResetConsumerClientOffset
 
 ALL, NO_OFFSET = -1, -1
 """In a 222 of 5.x: every queue; no given offset, but a time."""
@@ -104,7 +104,8 @@ class Resets(Service):
     def move(self, request: Request) -> Reply:
         """Move a group to the offsets of the body (31010), online or not; all of them, or none when one is refused.
 
-        Raises TopicNotFound, GroupNotFound, and BrokerError for a queue or an offset that does not exist here.
+        Raises TopicNotFound, GroupNotFound, and BrokerError for a queue or an offset that does not exist here; IllegalOperation
+        where the progress is another than the request says.
         """
         header = request.header(MoveGroupOffsets)
         config = self._topics.existing(header.topic)
@@ -117,6 +118,9 @@ class Resets(Service):
                 raise BrokerError(f"{queue} is not a queue of topic {header.topic} at this broker")
             self._check_queue(config, queue.queue_id)
             self._existing(header.topic, queue.queue_id, offset)
+            now = self._offsets.get(header.group, header.topic, queue.queue_id)
+            if header.unmoved_from not in (None, NO_PROGRESS if now is None else now):
+                raise IllegalOperation(f"the group is at offset {now} in queue {queue.queue_id}, not at {header.unmoved_from}")
         return self._move(header.topic, header.group, 0, dict(table), info)
 
     def _move(self, topic: str, group: str, timestamp: int, table: dict[MessageQueue, int], info: ConsumerGroup | None) -> Reply:

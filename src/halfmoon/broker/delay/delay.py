@@ -75,7 +75,7 @@ class Delays(Service):
         }
         keeping.go_on(self.level_queues, self.timer, self.deliveries)
         self.deliveries.on_created = self._queue_created
-        self.redeliveries = DelayedRedeliveries(store, self.level_queues)
+        self.redeliveries = DelayedRedeliveries(store, self.level_queues, self._log.warning, now.steady)
         self.listing = DelayListing(settings, store, self.level_queues, self.timer)
         self._turn = 0
         store.maintenance.pin("delayed messages", self.needed_from, firm=False)
@@ -267,17 +267,16 @@ class Delays(Service):
 
     def due(self, now: Instant) -> Steady | None:
         """When `tick` wants to be called."""
-        if not self.redeliveries.is_complete:
-            return now.steady
         wanted = [level_queue.due for level_queue in self.level_queues.values() if level_queue.due is not None]
         if (timer_due := self.timer.due) is not None:
             wanted.append(timer_due)
-        return now.at(min(wanted)) if wanted else None
+        dues = [now.at(min(wanted)) if wanted else None, self.redeliveries.due]
+        return min((due for due in dues if due is not None), default=None)
 
     def tick(self, now: Instant) -> None:
         """Deliver some of the due messages, of each level in turn. `due` says if there are more."""
         self._log.tick(now.steady)
-        self.redeliveries.read()
+        self.redeliveries.read(now.steady)
         date = now.date
         sources: list[LevelQueue | Timer] = [
             level_queue for level_queue in self.level_queues.values() if level_queue.due is not None and level_queue.due <= date

@@ -91,9 +91,15 @@ class Queries(Service):
         return self._offset(request, topic, queue_id, self._store.bound_at(topic, queue_id, timestamp, upper=upper))
 
     def max_offset(self, request: Request) -> Reply:
-        """Return the end of a queue: the offset of its next visible message (30)."""
+        """Return the end of a queue: the offset of its next visible message (30).
+
+        With ``before``, which is ours alone, the offset behind the last message before that one, or the queue's first.
+        """
         header = request.header(GetMaxOffset)
-        return self._offset(request, header.topic, header.queue_id, self._store.reported_max(header.topic, header.queue_id))
+        end = self._store.reported_max(header.topic, header.queue_id)
+        if header.before is not None and (queue := self._store.queues.get((header.topic, header.queue_id))) is not None:
+            end = queue.real_before(min(header.before, queue.max_offset), queue.min_offset) + 1
+        return self._offset(request, header.topic, header.queue_id, end)
 
     def min_offset(self, request: Request) -> Reply:
         """Return the offset of the oldest message (31); 0 for an empty queue."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,7 +16,7 @@ from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.options import LOCAL, Json, NameServer, Yes, confirm, duration_ms, pairs
 from halfmoon.cli.shared.output import show_json, show_table
 from halfmoon.client.files import read_secret
-from halfmoon.errors import BrokerError, NetworkError
+from halfmoon.errors import BrokerError, NetworkError, PartlyDone
 
 app = App(
     help="List, add and remove accounts, and explain what one may do.\n\nExample: halfmoon acl list",
@@ -65,12 +67,12 @@ def add(
     Example: halfmoon acl add shop-service --topic orders=PUB --group shop=SUB
     """
     secret = secrets.token_urlsafe(SECRET_BYTES) if secret_file is None else _secret(secret_file)
-    with halfmoon.Admin(nameserver=nameserver) as admin:
+    made = secret if secret_file is None else None
+    with _secret_kept(access_key, made, as_json=as_json), halfmoon.Admin(nameserver=nameserver) as admin:
         brokers = admin.put_account(
             access_key, secret, administrator=administrator, white=white, topic_default=topics, group_default=groups,
             topics=pairs(topic, "--topic") if topic else None, groups=pairs(group, "--group") if group else None,
         )  # fmt: skip
-    made = secret if secret_file is None else None
     _say_secret(access_key, brokers, made, f"account {access_key} is known to {', '.join(brokers)}", as_json=as_json)
 
 
@@ -95,17 +97,8 @@ def rotate(
     keep_ms = 0 if end else duration_ms(keep, "--keep")
     if keep_ms == 0:
         confirm(f"end the old secret of account {access_key} at every broker", yes=yes)
-    try:
-        with halfmoon.Admin(nameserver=nameserver) as admin:
-            brokers = admin.rotate_secret(access_key, secret, keep_ms)
-    except (BrokerError, NetworkError):
-        if made is not None:
-            if as_json:
-                _say_secret(access_key, [], made, "", as_json=True)
-            else:
-                say(f"the secret that none or some brokers have now is {made}", error=True)
-            say("to use it, put it into a file and repeat the command with --secret-file", error=True)
-        raise
+    with _secret_kept(access_key, made, as_json=as_json), halfmoon.Admin(nameserver=nameserver) as admin:
+        brokers = admin.rotate_secret(access_key, secret, keep_ms)
     what = "no previous secret" if keep_ms == 0 else f"a new secret, and the previous one for {keep},"
     _say_secret(access_key, brokers, made, f"account {access_key} has {what} at {', '.join(brokers)}", as_json=as_json)
 
@@ -146,6 +139,23 @@ def explain(
         for each in found:
             say(f"{each.broker}: {'yes' if each.allowed else 'no'}: {'; '.join(each.reasons)}")
     raise click.exceptions.Exit(0 if all(each.allowed for each in found) else 1)
+
+
+@contextmanager
+def _secret_kept(access_key: str, made: str | None, *, as_json: bool) -> Iterator[None]:
+    """Write the generated secret also where a change fails: some brokers may have it."""
+    try:
+        yield
+    except (BrokerError, NetworkError, PartlyDone) as exc:
+        if made is not None:
+            done = list(exc.done) if isinstance(exc, PartlyDone) else []
+            if as_json:
+                _say_secret(access_key, done, made, "", as_json=True)
+            else:
+                have = f"that {', '.join(done)} {'have' if len(done) > 1 else 'has'}" if done else "that none or some brokers have"
+                say(f"the secret {have} now is {made}", error=True)
+            say("to use it, put it into a file and repeat the command with --secret-file", error=True)
+        raise
 
 
 def _say_secret(access_key: str, brokers: list[str], made: str | None, done: str, *, as_json: bool) -> None:

@@ -143,19 +143,40 @@ def newest(
 ) -> list[StoredMessage]:
     """Return those of the newest messages of queues, in all ``count`` of them, that match; in the order of their storage.
 
-    Reads as many of each queue, because which of them are the newest only their times tell. Raises what `read` raises.
+    Reads as many of each queue, because which of them are the newest only their times tell; of one that has fewer at its end,
+    because a power loss used offsets up, also what lies before these. Raises what `read` raises.
     """
 
     def place(message: StoredMessage) -> tuple[int, MessageQueue, int]:
         return message.store_ms, message.queue, message.queue_offset
 
-    tails = {queue: (max(start, end - count), end) for queue, (start, end) in spans.items()}
-    found = sorted(nlargest(count, read(nameserver, tails), key=place), key=place)
+    left, ends = dict.fromkeys(spans, count), {queue: end for queue, (_, end) in spans.items()}
+    tails, found, begins = _tails(spans, ends, left), list[StoredMessage](), dict[MessageQueue, int]()
+    while tails:
+        messages = list(read(nameserver, tails))
+        found = nlargest(count, [*found, *messages], key=place)
+        begins |= {queue: begin for queue, (begin, _) in tails.items()}
+        for message in messages:
+            left[message.queue] -= 1
+        tails = {queue: span for queue, span in tails.items() if left[queue] > 0 and begins[queue] > spans[queue][0]}
+        if tails:
+            with halfmoon.Admin(nameserver=nameserver) as admin:
+                tails = _tails(spans, {queue: admin.end_before(queue, begin) for queue, (begin, _) in tails.items()}, left)
+    tails = {queue: (begin, ends[queue]) for queue, begin in begins.items()}
+    found.sort(key=place)
     if expression == "*" and sql is None:
         return found
     places = set(map(place, found))
     matching = read(nameserver, tails, expression=expression, sql=sql)
     return sorted((message for message in matching if place(message) in places), key=place)
+
+
+def _tails(
+    spans: Mapping[MessageQueue, tuple[int, int]], ends: Mapping[MessageQueue, int], left: Mapping[MessageQueue, int]
+) -> dict[MessageQueue, tuple[int, int]]:
+    """Return the spans before the ends of queues that have what is left to read, and no message before their start."""
+    tails = {queue: (max(spans[queue][0], end - left[queue]), end) for queue, end in ends.items()}
+    return {queue: (begin, end) for queue, (begin, end) in tails.items() if begin < end}
 
 
 def named_queues(queues: list[MessageQueue], texts: list[str]) -> list[MessageQueue]:

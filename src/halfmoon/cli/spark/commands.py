@@ -11,7 +11,7 @@ import click
 
 from halfmoon.cli.dlq import commands as dlq
 from halfmoon.cli.shared.app import App, Argument, Option
-from halfmoon.cli.shared.lines import say
+from halfmoon.cli.shared.lines import say, say_failing
 from halfmoon.cli.shared.options import LOCAL, Group, Json, NameServer, OneTopic, Topic, Topics, duration_ms, pairs, time_ms
 from halfmoon.cli.shared.output import show_json
 from halfmoon.cli.shared.reading import FIRST, read, starts_and_ends
@@ -140,8 +140,10 @@ def _trace_bodies(nameserver: str, topic: str, msg_id: str | None, since_ms: int
     if msg_id is None:
         yield from (message.body for message in read(nameserver, starts_and_ends(nameserver, topic, since_ms)))
         return
+    failing: list[str] = []
     with Admin(nameserver=nameserver) as admin:
-        found = admin.messages_by_key(topic, msg_id, count_max=TRACES_MAX, begin_ms=max(0, since_ms))
+        found = admin.messages_by_key(topic, msg_id, count_max=TRACES_MAX, begin_ms=max(0, since_ms), failing=failing)
+    say_failing(failing)
     yield from (message.body for message in found)
 
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from halfmoon.effects import Call, Op, Tell
-from halfmoon.errors import broker_error
+from collections.abc import Mapping
+from typing import TypeVar
+
+from halfmoon.effects import Call, Op, Tell, gather
+from halfmoon.errors import HalfmoonError, PartlyDone, broker_error
 from halfmoon.wire.command import Command
 from halfmoon.wire.table import Header
+
+T = TypeVar("T")
 
 
 def call(address: str, request: Header, body: bytes = b"", timeout_ms: int = 3_000) -> Op[Command]:
@@ -25,3 +30,24 @@ def ask(address: str, request: Header, body: bytes = b"", timeout_ms: int = 3_00
 def tell(address: str, request: Header, body: bytes = b"", timeout_ms: int = 3_000, remark: str | None = None) -> Op[None]:
     """Send a one-way request; ``remark`` is a text for the broker's log. Raises NetworkError."""
     yield Tell(address, request, body, timeout_ms, remark)
+
+
+def at_each(changes: Mapping[str, Op[T]]) -> Op[dict[str, T]]:
+    """Carry out changes at several servers, by the server's name, side by side; return the results.
+
+    A server that fails keeps none of the others from its change. Raises its error where no server made the change, else PartlyDone.
+    """
+    done: dict[str, T] = {}
+    failed: dict[str, HalfmoonError] = {}
+    for name, outcome in zip(changes, (yield from gather([*changes.values()]))):
+        if isinstance(outcome, HalfmoonError):
+            failed[name] = outcome
+        elif isinstance(outcome, Exception):
+            raise outcome
+        else:
+            done[name] = outcome
+    if failed and not done:
+        raise next(iter(failed.values()))
+    if failed:
+        raise PartlyDone(done, failed)
+    return done

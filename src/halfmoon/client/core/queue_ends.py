@@ -9,26 +9,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from halfmoon.client.core.ask import ask
-from halfmoon.client.core.nameservers import NameServers
 from halfmoon.effects import Op
 from halfmoon.model import MessageQueue
 from halfmoon.wire.bodies import TopicOffset, TopicRouteData, TopicStatsTable, from_json
 from halfmoon.wire.command import Command
 from halfmoon.wire.headers.offset import GetMaxOffset, GetMinOffset, OffsetReply
-from halfmoon.wire.headers.route import GetRouteinfoByTopic
 from halfmoon.wire.headers.topic import GetTopicStatsInfo
 from halfmoon.wire.table import Header
 
 
-def topic_ends(name_servers: NameServers, address: str, topic: str, timeout_ms: int) -> Op[dict[MessageQueue, TopicOffset]]:
-    """Return the ends of all queues of a topic, called as on the wire, at one broker. Raises BrokerError, NetworkError."""
+def topic_ends(route: TopicRouteData, address: str, topic: str, timeout_ms: int) -> Op[dict[MessageQueue, TopicOffset]]:
+    """Return the ends of all queues of a topic, called as on the wire, at one broker of its route.
+
+    Raises BrokerError, NetworkError.
+    """
 
     def asked(request: Header) -> Op[Command]:
         return (yield from ask(address, request, b"", timeout_ms))
 
     table = from_json(TopicStatsTable, (yield from asked(GetTopicStatsInfo(topic=topic))).body).offset_table
-    reply = yield from name_servers.ask(GetRouteinfoByTopic(topic=topic, accept_standard_json_only=True))
-    route = from_json(TopicRouteData, reply.body)
     names = {broker.broker_name for broker in route.broker_datas if address in broker.broker_addrs.values()}
     wanted = [
         MessageQueue(topic, data.broker_name, queue_id)

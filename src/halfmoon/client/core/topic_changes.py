@@ -7,7 +7,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from halfmoon.client.core.admin.admin import AdminCore
-from halfmoon.client.core.ask import ask
+from halfmoon.client.core.ask import ask, at_each
 from halfmoon.client.core.names import check_topic, is_system_topic
 from halfmoon.client.core.queue_ends import topic_ends
 from halfmoon.effects import Op, sleep
@@ -45,14 +45,14 @@ def create_topic(
     name servers know the topic, or after two seconds: brokers register new topics in their own time.
 
     Raises UsageError where queues would be removed that hold messages which a group has not read, or which no group reads, unless
-    ``force``: nothing is changed then.
+    ``force``: nothing is changed then. Raises PartlyDone where brokers fail later.
     """
     check_topic(topic)
     if is_system_topic(topic):
         raise UsageError(f"The topic[{topic}] is conflict with system topic.")
-    addresses = [broker_address] if broker_address else (yield from admin.masters(cluster))
+    brokers = {broker_address: broker_address} if broker_address else (yield from admin.masters(cluster))
     made: dict[str, TopicConfig] = {}
-    for address in addresses:
+    for address in brokers.values():
         known = (yield from _answer(admin, address, GetAllTopicConfig(), TopicConfigTable)).topic_config_table.get(
             admin.wire(topic)
         )
@@ -60,9 +60,8 @@ def create_topic(
         if known is not None and not force:
             removed = range(made[address].read_queue_nums, known.read_queue_nums)
             yield from _check_read(admin, address, topic, removed)
-    for address, config in made.items():
-        yield from _asked(admin, address, _request(config))
-    yield from _wait_for_route(admin, topic, set(addresses))
+    yield from at_each({name: _asked(admin, address, _request(made[address])) for name, address in brokers.items()})
+    yield from _wait_for_route(admin, topic, set(brokers.values()))
     return made
 
 
@@ -110,7 +109,8 @@ def _check_read(admin: AdminCore, address: str, topic: str, removed: range) -> O
     """Raise UsageError if queues of a topic hold messages that a group has not read, or that no group reads."""
     if not removed:
         return
-    known = yield from topic_ends(admin.name_servers, address, admin.wire(topic), admin.settings.request_timeout_ms)
+    route = yield from admin.topic_route(topic)
+    known = yield from topic_ends(route, address, admin.wire(topic), admin.settings.request_timeout_ms)
     ends = {queue.queue_id: (each.min_offset, each.max_offset) for queue, each in known.items() if queue.queue_id in removed}
     groups = (yield from _answer(admin, address, QueryTopicConsumeByWho(topic=admin.wire(topic)), GroupList)).group_list
     unread: dict[str, int] = {}

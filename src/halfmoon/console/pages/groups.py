@@ -38,7 +38,9 @@ async def groups(asked: Asked) -> Facts:
     names = [name for name in await asked.admin.groups(failing=hidden) if is_users_group(name) and search in name.casefold()]
     few, sort = len(names) <= SORTED_MAX, asked.text("sort", "-lag")
     if few:
-        known = asked.services.sampler.backlogs or await answer(asked.admin.backlogs(names))
+        sampler = asked.services.sampler
+        sampled = {} if sampler.facts["groups_left_out"] else sampler.backlogs
+        known = sampled or await answer(asked.admin.backlogs(names))
         rows, more = asked.table([_known(asked, name, known) for name in names], _name, "-lag")
         shown = [str(row["name"]) for row in rows]
     else:

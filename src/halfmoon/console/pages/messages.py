@@ -67,21 +67,24 @@ def _query(asked: Asked) -> tuple[str, str]:
 
 
 async def _of_key(admin: AsyncAdmin, search: Search) -> Facts:
-    found = await admin.messages_by_key(search.topic, search.text, count_max=READ_MAX, begin_ms=search.since_ms or 0)
-    said = f"At most {READ_MAX} are shown: add since:2h for later ones." if len(found) == READ_MAX else ""
+    failing: list[str] = []
+    found = await admin.messages_by_key(
+        search.topic, search.text, count_max=READ_MAX, begin_ms=search.since_ms or 0, failing=failing
+    )
+    said = f"Not read: {'; '.join(failing[:3])}. " if failing else ""
+    said += f"At most {READ_MAX} are shown: add since:2h for later ones." if len(found) == READ_MAX else ""
     return {"rows": await unpacking(rows, found), "said": said}
 
 
 async def _of_queue(asked: Asked, queue: MessageQueue, offset: int) -> Facts:
     """Return one read of a queue: from an offset on, or the newest."""
-    if offset < 0:
-        offset = max(0, await asked.admin.max_offset(queue) - READ_MAX)
-    page = await _read(asked.admin, queue, offset)
+    page = await (_read(asked.admin, queue, offset) if offset >= 0 else _last(asked.admin, queue))
     low, high = page.min_offset, page.max_offset
-    start = page.messages[0].queue_offset if page.messages else offset
+    start = page.messages[0].queue_offset if page.messages else max(0, offset)
+    before = await asked.admin.end_before(queue, min(start, high)) if start > low else low
     ends = {"broker": queue.broker_name, "queue_id": queue.queue_id, "offset": start, "min_offset": low, "max_offset": high,
             "next": page.next_offset if page.next_offset < high else None,
-            "before": max(low, min(start, high) - READ_MAX) if start > low else None}  # fmt: skip
+            "before": max(low, before - READ_MAX) if before > low else None}  # fmt: skip
     skipped = f"Left out, because they do not decode: offsets {', '.join(map(str, page.skipped))}." if page.skipped else ""
     return {"rows": await unpacking(rows, page.messages), "queue": ends, "said": skipped}
 
@@ -91,6 +94,19 @@ async def _read(admin: AsyncAdmin, queue: MessageQueue, offset: int) -> PullResu
     page = await admin.messages_at(queue, offset, READ_MAX)
     moved = not page.messages and page.next_offset > offset
     return await admin.messages_at(queue, page.next_offset, READ_MAX) if moved else page
+
+
+async def _last(admin: AsyncAdmin, queue: MessageQueue) -> PullResult:
+    """Read the end of a queue: where a power loss used offsets up, from further back, as far as one read reaches."""
+    begin = max(0, await admin.max_offset(queue) - READ_MAX)
+    page = await _read(admin, queue, begin)
+    while (short := READ_MAX - len(page.messages)) and begin > page.min_offset and page.next_offset >= page.max_offset:
+        begin = max(page.min_offset, await admin.end_before(queue, begin) - short)
+        further = await _read(admin, queue, begin)
+        if further.next_offset < page.max_offset or len(further.messages) <= len(page.messages):
+            break
+        page = further
+    return page
 
 
 async def newest_of(admin: AsyncAdmin, topic: str) -> Facts:
@@ -103,7 +119,7 @@ async def newest_of(admin: AsyncAdmin, topic: str) -> Facts:
         raise UsageError(f"{len(queues):,} queues have messages, more than {QUEUES_MAX}: choose one on the topic's page")
 
     async def last(queue: MessageQueue) -> PullResult:
-        return await _read(admin, queue, max(0, await admin.max_offset(queue) - READ_MAX))
+        return await _last(admin, queue)
 
     shown, complete_ms, silent = list[StoredMessage](), 0, list[str]()
     for queue, answer in zip(queues, await gathered(last, queues)):

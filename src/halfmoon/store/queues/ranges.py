@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 
 from halfmoon.hot import ENTRY, ENTRY_BYTES, FILLER_SIZE, gather, tag_matches
@@ -34,9 +35,9 @@ PLACES = 4
 class RangeReader:
     """Reads stretches of any queue of a store."""
 
-    def __init__(self, log: CommitLog, queues: Queues, damaged: ReportEntry) -> None:
-        """``damaged`` is told of an entry whose record is not whole."""
-        self._log, self._queues, self._damaged = log, queues, damaged
+    def __init__(self, log: CommitLog, queues: Queues, damaged: ReportEntry, floor: Callable[[str, int], int]) -> None:
+        """``damaged`` is told of an entry whose record is not whole; ``floor`` is that of `halfmoon.store.queues.reservations`."""
+        self._log, self._queues, self._damaged, self._floor = log, queues, damaged, floor
 
     def read(self, topic: str, queue_id: int, offset: int, end: int, max_bytes: int, wanted: Wanted = None) -> ReadResult:
         """Return the records of a queue from an offset on, below ``end``, as many as ``max_bytes`` hold, but one at least.
@@ -114,6 +115,17 @@ class RangeReader:
             return [0] * PARTS
         low, high = queue.min_offset, queue.max_offset
         return [_weight(queue, max(a, low), min(b, high)) for a, b in pairwise(edges)]
+
+    def message_count(self, topic: str, queue_id: int) -> int:
+        """Return how many messages a queue has: its offsets without those that the last power loss used up.
+
+        Those of an earlier loss count until they expire.
+        """
+        queue = self._queues.get((topic, queue_id))
+        if queue is None:
+            return 0
+        low, high, floor = queue.min_offset, queue.max_offset, self._floor(topic, queue_id)
+        return high - low - (floor - 1 - queue.real_before(floor, low) if low < floor <= high else 0)
 
     def size_bytes(self, topic: str, queue_id: int) -> int:
         """Return the bytes of a queue's records: exact up to `PLACES` times `SAMPLE`, otherwise from a sample of as many.

@@ -61,6 +61,7 @@ class GetMaxOffset(Header):
     topic: str
     queue_id: I32
     committed: bool | None = None  # 5.x
+    before: I64 | None = None  # ours alone: the end of what lies before this offset; a power loss leaves offsets without a message
 
 
 @request(31, "GET_MIN_OFFSET", reply=OffsetReply, needs=look(topic="topic"))
@@ -136,9 +137,14 @@ class CloneGroupOffset(Header, kw_only=True):
 # ---------------------------------------------------------------- Halfmoon's own; an Apache broker answers 3
 
 
+NO_PROGRESS = -1
+"""Progress of a group in a queue where it has none, in `MoveGroupOffsets`."""
+
+
 @request(31010, "MOVE_GROUP_OFFSETS", since="Halfmoon", needs=ADMIN)
 class MoveGroupOffsets(Header):
     """Move a group, and its online members, to these offsets: body and reply body `ResetOffsetBody`."""
 
     topic: str
     group: str
+    unmoved_from: I64 | None = None  # refused (604) unless this is the group's progress in each queue of the body; -1: none

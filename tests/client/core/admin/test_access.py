@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from halfmoon.client.core.admin.access import accounts, delete_account, explain_access, grants_of, put_account, rotate_secret
-from halfmoon.errors import AccessRefused, BrokerError, UsageError
+from halfmoon.errors import AccessRefused, BrokerError, PartlyDone, UsageError
 from halfmoon.wire.bodies import KVTable
 from halfmoon.wire.headers.access import (
     AclConfig,
@@ -18,7 +18,7 @@ from halfmoon.wire.headers.admin import GetBrokerRuntimeInfo
 from halfmoon.wire.json import to_json
 from halfmoon.wire.needs import DENY, PUB, SUB
 from tests.client.core.admin.test_admin import admin
-from tests.client.scripted import Reply, Scripted
+from tests.client.scripted import REFUSED, Reply, Scripted
 
 SHOP = PlainAccessConfig(
     access_key="shop-service", secret_key="the secret", topic_perms=["orders=PUB|SUB", "audit = PUB", "odd=ALL"],
@@ -173,3 +173,33 @@ def test_permissions_are_read_as_a_broker_reads_them():
 
     assert grants.permissions == {"orders": PUB | SUB, "audit": PUB, "odd": DENY, "%RETRY%shop": SUB}
     assert (grants.topic_default, grants.group_default) == (SUB, DENY)
+
+
+def test_a_change_of_accounts_that_one_broker_fails_is_made_at_the_others_and_names_it():
+    script, core = scripted(SHOP)
+    script.on(GetBrokerRuntimeInfo, Reply(body=to_json(KVTable({"aclPreviousSecrets": "0"}))))
+    for request in (UpdateAndCreateAclConfig, DeleteAclConfig):
+        script.on(request, lambda seen: Reply() if seen.address == "broker-b:1" else REFUSED)
+
+    for change in (
+        put_account(core, "shop-service", "the secret"),
+        rotate_secret(core, "shop-service", "another secret", 1),
+        delete_account(core, "shop-service"),
+    ):
+        with pytest.raises(PartlyDone, match="done at broker-b, but not at broker-a: connect failed"):
+            script.run(change)
+
+
+def test_an_account_that_an_earlier_call_removed_in_part_is_removed_where_it_still_is():
+    script, core = scripted()
+    script.on(DeleteAclConfig, lambda seen: Reply() if seen.address == "broker-b:1" else Reply(210, remark="deleted failed"))
+
+    assert script.run(delete_account(core, "shop-service")) == ["broker-b"]
+
+
+def test_an_account_that_a_broker_refuses_to_remove_is_not_said_to_be_removed():
+    script, core = scripted(SHOP)
+    script.on(DeleteAclConfig, lambda seen: Reply() if seen.address == "broker-b:1" else Reply(210, remark="several files"))
+
+    with pytest.raises(PartlyDone, match=r"not at broker-a: .*several files"):
+        script.run(delete_account(core, "shop-service"))

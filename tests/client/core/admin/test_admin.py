@@ -9,7 +9,7 @@ import pytest
 from halfmoon.client.core.admin.admin import AdminCore, answers_of
 from halfmoon.client.core.instance import Instance
 from halfmoon.client.settings import AdminSettings, settings_of
-from halfmoon.errors import BrokerError, ConsumerNotOnline, PeerError, RequestTimeout, TopicNotFound, UsageError
+from halfmoon.errors import BrokerError, ConsumerNotOnline, PartlyDone, PeerError, RequestTimeout, TopicNotFound, UsageError
 from halfmoon.model import MessageQueue
 from halfmoon.results import ClientList, ConnectedClient
 from halfmoon.wire.bodies import (
@@ -53,7 +53,7 @@ from halfmoon.wire.headers.route import (
     UpdateNamesrvConfig,
 )
 from halfmoon.wire.headers.topic import DeleteTopicInBroker, GetTopicStatsInfo, UpdateAndCreateTopic
-from tests.client.scripted import Reply, Scripted, route, routes
+from tests.client.scripted import REFUSED, Reply, Scripted, route, routes
 
 ONE, TWO = (MessageQueue("orders", f"broker-{name}", 0) for name in "ab")
 
@@ -295,3 +295,46 @@ def test_a_name_server_that_is_asked_as_a_broker_is_named():
 
     with pytest.raises(UsageError, match=r"^other:9876 is a name server, not a broker$"):
         script.run(core.broker_config("other:9876"))
+
+
+def test_producers_are_found_at_one_broker_though_another_knows_none():
+    script = Scripted()
+    core = admin(script)
+    known = Reply(body=to_json(ProducerConnection([ClientConnection("p@1", "10.0.0.9:1", "JAVA", 401)])))
+    script.on(GetProducerConnectionList, lambda seen: known if seen.address == "broker-b:1" else Reply(1, remark="not exist"))
+
+    assert [one.client_id for one in script.run(core.producer_connections("P", "orders")).connection_set] == ["p@1"]
+    script.on(GetProducerConnectionList, Reply(1, remark="not exist"))
+    with pytest.raises(BrokerError, match="not exist"):
+        script.run(core.producer_connections("P", "orders"))
+
+
+def test_ends_of_a_topic_at_all_brokers_take_one_route():
+    script = Scripted()
+    core = admin(script)
+    script.on(GetTopicStatsInfo, lambda seen: Reply(body=to_json(TopicStatsTable({
+        MessageQueue("orders", seen.address.partition(":")[0], 0): TopicOffset(min_offset=0, max_offset=1)
+    }))))  # fmt: skip
+
+    assert len(script.run(core.topic_stats("orders"))) == 2
+    assert len(script.asked(GetRouteinfoByTopic)) == 1
+
+
+def test_a_broker_that_refuses_to_report_progress_is_an_error_and_not_a_smaller_lag():
+    script = Scripted()
+    core = admin(script)
+    stats = ConsumeStats({ONE: OffsetWrapper(broker_offset=10, consumer_offset=4)})
+    script.on(GetConsumeStats, lambda seen: Reply(body=to_json(stats)) if seen.address == "broker-a:1" else Reply(2, remark="busy"))
+
+    with pytest.raises(BrokerError, match="busy"):
+        script.run(core.lag("C", "orders"))
+
+
+def test_a_group_is_deleted_wherever_it_can_be_and_the_topics_stay_known_until_it_is_everywhere():
+    script = Scripted()
+    core = admin(script)
+    script.on(DeleteSubscriptiongroup, lambda seen: REFUSED if seen.address == "broker-a:1" else Reply())
+
+    with pytest.raises(PartlyDone, match="done at broker-b, but not at broker-a"):
+        script.run(core.delete_group("C"))
+    assert script.asked(DeleteTopicInNamesrv) == []

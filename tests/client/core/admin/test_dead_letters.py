@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from halfmoon.client.core.admin import dead_letters as dead_letters_module
 from halfmoon.client.core.admin.admin import AdminCore
-from halfmoon.client.core.admin.dead_letters import dead_letter, dead_letter_page, dead_letters
+from halfmoon.client.core.admin.dead_letters import PAGE_LOOKED_MAX, dead_letter, dead_letter_page, dead_letters
 from halfmoon.client.core.admin.replay import replay_dead_letter
 from halfmoon.client.core.instance import Instance
 from halfmoon.client.settings import AdminSettings, settings_of
@@ -28,6 +28,7 @@ from halfmoon.wire.properties import encode
 from halfmoon.wire.record import encode_record
 from tests.client.queue_of import Queues, pulled
 from tests.client.scripted import Reply, Scripted, route, routes
+from tests.store.driving import use_offsets_up
 
 TIMES_MAX = 3
 
@@ -390,3 +391,20 @@ def test_with_a_group_its_dead_letter_is_found_by_the_brokers_id_and_no_other_gr
     assert house.do(dead_letter(house.admin, letter.offset_msg_id, "C")).offset_msg_id == letter.offset_msg_id
     with pytest.raises(QueryNotFound):
         house.do(dead_letter(house.admin, letter.offset_msg_id, "D"))
+
+
+def test_offsets_that_a_power_loss_used_up_are_stepped_over_however_many_they_are():
+    cluster = Cluster(1)
+    cluster.run(1_000)
+    cluster.create_topic("%DLQ%C", queues=1)
+    for number in range(5):
+        cluster.send("%DLQ%C", b"%d" % number)
+        cluster.run(100)
+        if number == 2:
+            use_offsets_up(cluster.brokers[0].core.store, "%DLQ%C", 0, 3 * PAGE_LOOKED_MAX)
+    core = AdminCore(Instance(settings_of(AdminSettings, {"nameserver": cluster.nameservers[0].address}), "admin", Random(1)))
+
+    for newest_first in (True, False):
+        page = cluster.ask(dead_letter_page(core, "C", newest_first=newest_first))
+        bodies = [letter.message.body for letter in page.letters]
+        assert (sorted(bodies), page.short, page.next) == ([b"0", b"1", b"2", b"3", b"4"], "", None)

@@ -34,15 +34,26 @@ def test_messages_by_key_are_those_that_carry_exactly_the_key_over_all_brokers()
     assert (asked.unique_key_query, asked.max_num, asked.begin_timestamp) == (False, 64, 0)
 
 
-def test_a_broker_that_fails_does_not_hide_what_others_found():
-    script = Scripted()
+def test_a_broker_that_fails_is_named_and_does_not_hide_what_others_found():
+    script, failing = Scripted(), list[str]()
     core = admin(script)
     script.on(QueryMessage, REFUSED, found(record(3, KEYS="k")))
-    assert len(script.run(messages_by_key(core, "orders", "k"))) == 1
+    assert len(script.run(messages_by_key(core, "orders", "k", failing=failing))) == 1
+    assert failing == ["broker-a: connect failed"]
 
     script.on(QueryMessage, REFUSED)
     with pytest.raises(type(REFUSED)):
-        script.run(messages_by_key(core, "orders", "k"))
+        script.run(messages_by_key(core, "orders", "k", failing=failing))
+
+
+def test_a_message_that_may_be_at_a_broker_that_fails_is_not_said_to_be_missing():
+    script = Scripted()
+    core = admin(script)
+    script.on(QueryMessage, REFUSED, Reply(22), REFUSED, found(record(3)))
+    with pytest.raises(type(REFUSED)):
+        script.run(message_by_id(core, "orders", "ID3"))
+
+    assert script.run(message_by_id(core, "orders", "ID3")).queue_offset == 3
 
 
 def test_a_message_is_found_by_the_senders_id_and_by_the_brokers():

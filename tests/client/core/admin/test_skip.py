@@ -7,6 +7,8 @@ from itertools import count
 import pytest
 
 from halfmoon import Admin, ConsumeFrom, Message, MessageQueue, Producer, PushConsumer
+from halfmoon.client.core.admin import skip
+from halfmoon.client.core.admin.reset import reset_offsets
 from halfmoon.errors import GroupNotFound, OffsetIllegal, UsageError
 from halfmoon.wire.bodies import SubscriptionGroupConfig
 from tests.waiting import until
@@ -154,3 +156,20 @@ def test_the_message_that_a_finding_names_can_be_skipped_whatever_a_filter_left_
             admin.skip_message(group, found.queue, found.offset, to_dead_letters=True)
             until(lambda: b"last" in seen)
         assert dead(admin, group) == [(b"poison", "skipped by an operator")]
+
+
+def test_a_group_that_moves_on_between_the_look_and_the_move_is_not_moved_back(cluster, admin, group, topic, monkeypatch):
+    send(cluster, topic, b"0", b"1", b"2", b"3")
+    queue = MessageQueue(topic, "broker-a", 0)
+    at_rest(cluster, admin, group, topic, 1)
+    carried_out = skip.carry_out
+
+    def later(core, reset, **values):
+        yield from reset_offsets(core, group, topic, {queue: 3})
+        yield from carried_out(core, reset, **values)
+
+    monkeypatch.setattr(skip, "carry_out", later)
+    with pytest.raises(OffsetIllegal, match=rf"the group moved on in queue 0 of {topic} at broker-a meanwhile: nothing was moved"):
+        admin.skip_message(group, queue, 1)
+
+    assert progress(admin, group, queue) == 3

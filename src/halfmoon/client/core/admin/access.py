@@ -1,6 +1,6 @@
 """Accounts for operators: those of every broker, changes at all of them, and what an account may do. Asks all masters.
 
-A change is made at one broker after the other: where one refuses, those before it are changed already.
+A change is made at every broker that takes it, also where others refuse.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from halfmoon.client.core.admin.admin import AdminCore
-from halfmoon.client.core.admin.pages import masters
-from halfmoon.client.core.ask import ask
+from halfmoon.client.core.admin.pages import Master, masters
+from halfmoon.client.core.ask import ask, at_each
 from halfmoon.effects import Op
-from halfmoon.errors import UsageError
+from halfmoon.errors import BrokerError, HalfmoonError, UsageError
 from halfmoon.shown.texts import time_text
 from halfmoon.wire.bodies import KVTable
 from halfmoon.wire.headers.access import (
@@ -59,10 +59,14 @@ def accounts(admin: AdminCore) -> Op[list[AccountsAt]]:
     """Return the accounts of every broker. Raises AccessRefused for who is no administrator, BrokerError where there are none."""
     found = []
     for broker in (yield from masters(admin)):
-        reply = yield from ask(broker.address, GetBrokerClusterAclConfig(), b"", admin.settings.request_timeout_ms)
-        config = from_json(AclConfig, reply.body)
-        found.append(AccountsAt(broker.name, broker.address, config.plain_access_configs, config.global_white_addrs))
+        found.append((yield from _accounts_at(admin, broker)))
     return found
+
+
+def _accounts_at(admin: AdminCore, broker: Master) -> Op[AccountsAt]:
+    reply = yield from ask(broker.address, GetBrokerClusterAclConfig(), b"", admin.settings.request_timeout_ms)
+    config = from_json(AclConfig, reply.body)
+    return AccountsAt(broker.name, broker.address, config.plain_access_configs, config.global_white_addrs)
 
 
 def put_account(
@@ -79,7 +83,8 @@ def put_account(
 ) -> Op[list[str]]:
     """Make an account at every broker, or change it there; return the brokers' names. None leaves what there is.
 
-    Permissions are DENY, PUB, SUB or PUB|SUB. Raises UsageError for another one, AccessRefused, BrokerError (209).
+    Permissions are DENY, PUB, SUB or PUB|SUB. Raises UsageError for another one, AccessRefused, BrokerError (209);
+    PartlyDone.
     """
     for permission in (*(topics or {}).values(), *(groups or {}).values(), topic_default or "DENY", group_default or "DENY"):
         if permission not in PERMISSIONS:
@@ -100,6 +105,7 @@ def rotate_secret(admin: AdminCore, access_key: str, secret_key: str | None, kee
     Raises:
         UsageError: a broker does not know previous secrets, and would end the one so far at once. Nothing was changed.
         BrokerError: 209, there is no such account, or a previous secret of it is still good; AccessRefused.
+        PartlyDone: as it says.
     """
     for broker in (yield from masters(admin)):
         reply = yield from ask(broker.address, GetBrokerRuntimeInfo(), b"", admin.settings.request_timeout_ms)
@@ -110,8 +116,30 @@ def rotate_secret(admin: AdminCore, access_key: str, secret_key: str | None, kee
 
 
 def delete_account(admin: AdminCore, access_key: str) -> Op[list[str]]:
-    """Remove an account at every broker; return their names. Raises AccessRefused, BrokerError (210) where there is no such one."""
-    return (yield from _everywhere(admin, DeleteAclConfig(access_key=access_key)))
+    """Remove an account at every broker; return the names of those that had it.
+
+    Raises AccessRefused, BrokerError (210) where none has it; PartlyDone.
+    """
+    missing: list[BrokerError] = []
+
+    def deleted(broker: Master) -> Op[bool]:
+        try:
+            yield from ask(broker.address, DeleteAclConfig(access_key=access_key), b"", admin.settings.request_timeout_ms)
+        except BrokerError as exc:
+            try:
+                known = {account.access_key for account in (yield from _accounts_at(admin, broker)).accounts}
+            except HalfmoonError:
+                raise exc from None
+            if access_key in known:
+                raise
+            missing.append(exc)  # deleted by an earlier call that was done in part
+            return False
+        return True
+
+    done = yield from at_each({broker.name: deleted(broker) for broker in (yield from masters(admin))})
+    if missing and not any(done.values()):
+        raise missing[0]
+    return [name for name, had in done.items() if had]
 
 
 def explain_access(
@@ -178,8 +206,7 @@ def _joined(permissions: Mapping[str, str] | None) -> str | None:
 
 
 def _everywhere(admin: AdminCore, request: Header) -> Op[list[str]]:
-    names = []
-    for broker in (yield from masters(admin)):
-        yield from ask(broker.address, request, b"", admin.settings.request_timeout_ms)
-        names.append(broker.name)
-    return names
+    timeout_ms = admin.settings.request_timeout_ms
+    return list((yield from at_each({
+        broker.name: ask(broker.address, request, b"", timeout_ms) for broker in (yield from masters(admin))
+    })))  # fmt: skip

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from halfmoon.client.core.ask import ask, call
-from halfmoon.client.core.consume.pull import max_offset, min_offset, offset_at
+from halfmoon.client.core.ask import ask, at_each, call
+from halfmoon.client.core.consume.pull import end_before, max_offset, min_offset, offset_at
 from halfmoon.client.core.instance import Instance
 from halfmoon.client.core.names import DLQ_PREFIX, check_group, check_topic, retry_topic, unwrap, wrap
 from halfmoon.client.core.queue_ends import topic_ends
@@ -17,6 +17,7 @@ from halfmoon.effects import Op, gather
 from halfmoon.errors import (
     BrokerError,
     ConsumerNotOnline,
+    GroupNotFound,
     HalfmoonError,
     NoRoute,
     QueryNotFound,
@@ -93,6 +94,8 @@ T = TypeVar("T")
 
 SILENCE_MS = 2_000
 """How long an answer to a request is waited for that old brokers do not know: 4.7.1 answers nothing to such."""
+NOTHING_THERE = (TopicNotFound, GroupNotFound, ConsumerNotOnline)
+"""Refusals by which a broker says that it has nothing of a group; what others have is complete without it."""
 GROUPS_AT_ONCE = 64
 """Groups that one broker is asked for side by side."""
 
@@ -120,6 +123,17 @@ def answers_of(outcomes: Iterable[tuple[str, T | Exception]], failing: list[str]
     return answers
 
 
+def masters_of(topic: str, route: TopicRouteData) -> dict[str, str]:
+    """Return the address of the master, or of any member where there is none, of every broker that holds a topic, by name.
+
+    Raises NoRoute where there is none.
+    """
+    brokers = {data.broker_name: data.broker_addrs for data in route.broker_datas if data.broker_addrs}
+    if not brokers:
+        raise NoRoute(topic)
+    return {name: addresses.get(0) or next(iter(addresses.values())) for name, addresses in brokers.items()}
+
+
 class AdminCore:
     """An administration client without its event loop."""
 
@@ -137,12 +151,12 @@ class AdminCore:
         reply = yield from self.name_servers.ask(GetBrokerClusterInfo())
         return from_json(ClusterInfo, reply.body)
 
-    def masters(self, cluster: str | None = None) -> Op[list[str]]:
-        """Return the addresses of the masters of a cluster, or of all. Raises UsageError when there are none."""
+    def masters(self, cluster: str | None = None) -> Op[dict[str, str]]:
+        """Return the address of each master of a cluster, or of all, by broker name. Raises UsageError when there are none."""
         info = yield from self.cluster()
         names = info.broker_addr_table if cluster is None else info.cluster_addr_table.get(cluster, [])
-        brokers = [info.broker_addr_table[name] for name in sorted(names) if name in info.broker_addr_table]
-        addresses = [address for broker in brokers if (address := broker.broker_addrs.get(0))]
+        brokers = {name: info.broker_addr_table[name] for name in sorted(names) if name in info.broker_addr_table}
+        addresses = {name: address for name, broker in brokers.items() if (address := broker.broker_addrs.get(0))}
         if not addresses:
             raise UsageError(f"no broker is known{'' if cluster is None else f' in cluster {cluster!r}'}")
         return addresses
@@ -173,15 +187,20 @@ class AdminCore:
     # ------------------------------------------------------------ topics
 
     def delete_topic(self, topic: str, *, cluster: str | None = None) -> Op[None]:
-        """Delete a topic and its messages on every master of a cluster (of all when none is named) and at every name server."""
+        """Delete a topic and its messages on every master of a cluster (of all when none is named), then at every name server.
+
+        Raises PartlyDone.
+        """
         check_topic(topic)
-        for address in (yield from self.masters(cluster)):
-            yield from self._ask(address, DeleteTopicInBroker(topic=self.wire(topic)))
+        request = DeleteTopicInBroker(topic=self.wire(topic))
+        yield from at_each({name: self._ask(address, request) for name, address in (yield from self.masters(cluster)).items()})
         yield from self._forget_topic(self.wire(topic))
 
     def _forget_topic(self, topic: str) -> Op[None]:
-        for address in self.name_servers.addresses:
-            yield from self._ask(address, DeleteTopicInNamesrv(topic=topic))
+        yield from self._at_name_servers(DeleteTopicInNamesrv(topic=topic))
+
+    def _at_name_servers(self, request: Header) -> Op[None]:
+        yield from at_each({address: self._ask(address, request) for address in self.name_servers.addresses})
 
     def topics(self, cluster: str | None = None) -> Op[list[str]]:
         """Return the names of all topics, or of a cluster's, those of the protocol included, sorted."""
@@ -208,17 +227,18 @@ class AdminCore:
     def topic_stats(self, topic: str) -> Op[dict[MessageQueue, TopicOffset]]:
         """Return the lowest and the next offset of every queue of a topic. Raises TopicNotFound."""
         stats: dict[MessageQueue, TopicOffset] = {}
-        for address in (yield from self._masters_of(self.wire(topic))):
-            stats |= yield from topic_ends(self.name_servers, address, self.wire(topic), self.settings.request_timeout_ms)
+        route = yield from self.topic_route(topic)
+        for address in masters_of(self.wire(topic), route).values():
+            stats |= yield from topic_ends(route, address, self.wire(topic), self.settings.request_timeout_ms)
         return {self.user_queue(queue): stats[queue] for queue in sorted(stats)}
 
     # ------------------------------------------------------------ groups
 
     def groups(self, topic: str | None = None, *, failing: list[str] | None = None) -> Op[list[str]]:
         """Return the names of all consumer groups, or of those that consume a topic, sorted. ``failing``: see `answers_of`."""
-        addresses = yield from (self.masters() if topic is None else self._masters_of(self.wire(topic)))
-        outcomes = yield from gather([self._groups_at(address, topic) for address in addresses])
-        names: set[str] = set().union(*answers_of(zip(addresses, outcomes), failing))
+        brokers = yield from (self.masters() if topic is None else self.masters_of(topic))
+        outcomes = yield from gather([self._groups_at(address, topic) for address in brokers.values()])
+        names: set[str] = set().union(*answers_of(zip(brokers.values(), outcomes), failing))
         return sorted({unwrap(name, self.settings.namespace) for name in names})
 
     def _groups_at(self, address: str, topic: str | None) -> Op[set[str]]:
@@ -233,23 +253,29 @@ class AdminCore:
         return {unwrap(name, self.settings.namespace): config for name, config in table.subscription_group_table.items()}
 
     def create_group(self, group: str, *, cluster: str | None = None, config: SubscriptionGroupConfig | None = None) -> Op[None]:
-        """Create or change a consumer group on every master of a cluster, or of all."""
+        """Create or change a consumer group on every master of a cluster, or of all. Raises PartlyDone."""
         check_group(group)
         config = config or SubscriptionGroupConfig()
         config.group_name = self.wire(group)
-        for address in (yield from self.masters(cluster)):
-            yield from self._ask(address, UpdateAndCreateSubscriptiongroup(), to_json(config))
+        request, body = UpdateAndCreateSubscriptiongroup(), to_json(config)
+        brokers = yield from self.masters(cluster)
+        yield from at_each({name: self._ask(address, request, body) for name, address in brokers.items()})
 
     def delete_group(self, group: str, *, cluster: str | None = None, delete_offsets: bool = True) -> Op[None]:
-        """Delete a consumer group with its retry and dead-letter topics, and, with ``delete_offsets``, its progress."""
+        """Delete a consumer group with its retry and dead-letter topics, and, with ``delete_offsets``, its progress.
+
+        Raises PartlyDone.
+        """
         check_group(group)
         name = self.wire(group)
         request = DeleteSubscriptiongroup(group_name=name, remove_offset=delete_offsets, clean_offset=delete_offsets)
         topics = (retry_topic(name), DLQ_PREFIX + name)
-        for address in (yield from self.masters(cluster)):
-            yield from self._ask(address, request)
-            for topic in topics:
-                yield from self._ask(address, DeleteTopicInBroker(topic=topic))
+
+        def deleted(address: str) -> Op[None]:
+            for each in (request, *map(DeleteTopicInBroker, topics)):
+                yield from self._ask(address, each)
+
+        yield from at_each({name: deleted(address) for name, address in (yield from self.masters(cluster)).items()})
         for topic in topics:
             yield from self._forget_topic(topic)
 
@@ -260,7 +286,7 @@ class AdminCore:
         for address in (yield from self.masters_of_group(group)) if at is None else at:
             try:
                 reply = yield from self._ask(address, GetConsumerConnectionList(consumer_group=self.wire(group)))
-            except BrokerError as exc:
+            except NOTHING_THERE as exc:
                 error = exc
                 continue
             reported = from_json(ConsumerConnection, reply.body)
@@ -274,11 +300,19 @@ class AdminCore:
         return consumers
 
     def producer_connections(self, group: str, topic: str) -> Op[ProducerConnection]:
-        """Return the online producers of a group, at the brokers of a topic."""
-        producers = ProducerConnection()
-        for address in (yield from self._masters_of(self.wire(topic))):
-            reply = yield from self._ask(address, GetProducerConnectionList(producer_group=self.wire(group)))
-            producers.connection_set += from_json(ProducerConnection, reply.body).connection_set
+        """Return the online producers of a group, at the brokers of a topic. Raises SystemError_ where no broker knows one."""
+        producers, request = ProducerConnection(), GetProducerConnectionList(producer_group=self.wire(group))
+        missing: Exception | None = None
+        addresses = (yield from self.masters_of(topic)).values()
+        for outcome in (yield from gather([self._body(address, request, ProducerConnection) for address in addresses])):
+            if isinstance(outcome, SystemError_):  # the group has no producer there
+                missing = missing or outcome
+            elif isinstance(outcome, Exception):
+                raise outcome
+            else:
+                producers.connection_set += outcome.connection_set
+        if missing is not None and not producers.connection_set:
+            raise missing
         return producers
 
     def clients(self, group: str | None = None, *, cluster: str | None = None, failing: list[str] | None = None) -> Op[ClientList]:
@@ -290,7 +324,7 @@ class AdminCore:
         found = ClientList([], [])
         known: dict[tuple[str, str, str], ConnectedClient] = {}
         outcomes = []
-        for address in (yield from self.masters(cluster)):
+        for address in (yield from self.masters(cluster)).values():
             outcomes += [(address, outcome) for outcome in (yield from gather([self._clients_at(address, group)]))]
         for address, producers, consumers in answers_of(outcomes, failing):
             if producers is None:
@@ -366,7 +400,7 @@ class AdminCore:
         for address in (yield from self.masters_of_group(group, topic)) if at is None else at:
             try:
                 reported = yield from self._body(address, request, ConsumeStats)
-            except BrokerError as exc:
+            except NOTHING_THERE as exc:
                 error = exc
                 delayed.append(None)
                 continue
@@ -393,6 +427,10 @@ class AdminCore:
         """Return the offset that the next message of a queue will get."""
         return (yield from max_offset(self.instance.routes, self.wire_queue(queue)))
 
+    def end_before(self, queue: MessageQueue, offset: int) -> Op[int]:
+        """Return the offset behind the last message of a queue before an offset; see `pull.end_before`."""
+        return (yield from end_before(self.instance.routes, self.wire_queue(queue), offset))
+
     def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> Op[int]:
         """Return the offset of the message stored at or near a time, ms since the epoch."""
         return (yield from offset_at(self.instance.routes, self.wire_queue(queue), timestamp_ms))
@@ -416,14 +454,12 @@ class AdminCore:
         return from_json(KVTable, reply.body).table
 
     def put_kv(self, namespace: str, key: str, value: str) -> Op[None]:
-        """Store a value at every name server."""
-        for address in self.name_servers.addresses:
-            yield from self._ask(address, PutKvConfig(namespace=namespace, key=key, value=value))
+        """Store a value at every name server. Raises PartlyDone."""
+        yield from self._at_name_servers(PutKvConfig(namespace=namespace, key=key, value=value))
 
     def delete_kv(self, namespace: str, key: str) -> Op[None]:
-        """Delete a value at every name server."""
-        for address in self.name_servers.addresses:
-            yield from self._ask(address, DeleteKvConfig(namespace=namespace, key=key))
+        """Delete a value at every name server. Raises PartlyDone."""
+        yield from self._at_name_servers(DeleteKvConfig(namespace=namespace, key=key))
 
     # ------------------------------------------------------------ inside
 
@@ -457,34 +493,26 @@ class AdminCore:
         reply = yield from self._ask(address, request, timeout_ms=timeout_ms)
         return from_json(cls, reply.body)
 
-    def masters_of(self, topic: str) -> Op[list[str]]:
-        """Return the address of the master, or of any member where there is none, of every broker that holds a topic."""
-        return (yield from self._masters_of(self.wire(topic)))
-
-    def _masters_of(self, topic: str) -> Op[list[str]]:
-        route = yield from self._route(topic)
-        masters = [b.broker_addrs.get(0) or next(iter(b.broker_addrs.values()), None) for b in route.broker_datas]
-        addresses = [address for address in masters if address]
-        if not addresses:
-            raise NoRoute(topic)
-        return addresses
+    def masters_of(self, topic: str) -> Op[dict[str, str]]:
+        """Return what the function `masters_of` does, from a fresh route."""
+        return masters_of(self.wire(topic), (yield from self.topic_route(topic)))
 
     def masters_of_group(self, group: str, topic: str | None = None) -> Op[list[str]]:
         """Return the addresses of the brokers that know a group: those of its retry topic, else of the topic, else all masters."""
         for name in (retry_topic(self.wire(group)), None if topic is None else self.wire(topic)):
             if name is not None:
                 try:
-                    return (yield from self._masters_of(name))
+                    return list(masters_of(name, (yield from self._route(name))).values())
                 except (TopicNotFound, NoRoute):
                     continue
-        return (yield from self.masters())
+        return list((yield from self.masters()).values())
 
     def _first(self, group: str, asking: Callable[[str], Op[T]]) -> Op[T]:
-        """Ask the brokers of a group side by side; return the first good answer, else raise the last error."""
+        """Ask the brokers of a group side by side; return the first good answer, else raise a failure, or a refusal."""
         error: Exception = NoRoute(retry_topic(group))
         addresses = yield from self.masters_of_group(group)
         for outcome in (yield from gather([asking(address) for address in addresses])):
             if not isinstance(outcome, Exception):
                 return outcome
-            error = outcome
+            error = outcome if isinstance(error, NoRoute | BrokerError) else error
         raise error

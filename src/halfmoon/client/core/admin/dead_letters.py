@@ -237,22 +237,32 @@ class _Reader(msgspec.Struct):
         while True:
             begin = max(self.low, self.at - self.count) if self.down else self.at
             end = self.at if self.down else min(self.high, self.at + self.count)
-            here, held_bytes, messages = begin, 0, list[StoredMessage]()
-            while here < end and held_bytes <= STEP_BYTES_MAX:
-                page = yield from read_page(admin, self.address, self.queue, here, end - here)
-                if page is None:  # its first record does not decode
-                    page = yield from read_page(admin, self.address, self.queue, here, 1, alone=True)
-                    assert page is not None
-                messages += page.messages
-                held_bytes += sum(message.held_bytes for message in page.messages)
-                here = page.next_offset if page.next_offset > here else end
+            messages, here = yield from self._span(admin, begin, end)
             if here >= end or not self.down:
                 break
             self.count = here - begin
         self.found.extend(filter(meant, reversed(messages) if self.down else messages))
-        moved, self.at = (end - begin, begin) if self.down else (here - begin, here)
+        self.at = begin if self.down else here
+        if self.down and not messages and begin > self.low:  # offsets that a power loss used up, perhaps very many
+            request = GetMaxOffset(topic=self.queue.topic, queue_id=self.queue.queue_id, before=begin)
+            reply = yield from ask(self.address, request, b"", admin.settings.request_timeout_ms)
+            self.at = max(self.low, min(begin, reply.header(OffsetReply).offset))
         self.count = min(PULL_COUNT, 2 * self.count)
-        return moved
+        return max(1, len(messages))
+
+    def _span(self, admin: AdminCore, begin: int, end: int) -> Op[tuple[list[StoredMessage], int]]:
+        """Read messages from one offset to another, or until they are large; return them, and how far it is."""
+        here, held_bytes, messages = begin, 0, list[StoredMessage]()
+        while here < end and held_bytes <= STEP_BYTES_MAX:
+            page = yield from read_page(admin, self.address, self.queue, here, end - here)
+            if page is None:  # its first record does not decode
+                page = yield from read_page(admin, self.address, self.queue, here, 1, alone=True)
+                assert page is not None
+            # behind offsets without a message, a read goes on with what is behind the end
+            messages += [message for message in page.messages if not self.down or message.queue_offset < end]
+            held_bytes += sum(message.held_bytes for message in page.messages)
+            here = page.next_offset if page.next_offset > here else end
+        return messages, here
 
 
 def dead_letter_page(

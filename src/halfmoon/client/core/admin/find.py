@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from halfmoon.client.core.admin.admin import AdminCore
+from halfmoon.client.core.admin.admin import AdminCore, answers_of
 from halfmoon.client.core.ask import ask, call
 from halfmoon.client.core.consume.pull import pull_result, read_request, unpacked
 from halfmoon.client.core.names import wrap
 from halfmoon.effects import Op, gather, now
-from halfmoon.errors import BrokerError, HalfmoonError, QueryNotFound, UsageError
+from halfmoon.errors import BrokerError, HalfmoonError, NetworkError, QueryNotFound, TopicNotFound, UsageError
 from halfmoon.model import MessageQueue, PullResult, PullStatus, StoredMessage, Subscription
 from halfmoon.wire.headers.pull import QueryMessage, ViewMessageById
 from halfmoon.wire.ids import parse_offset_msg_id
@@ -45,13 +45,17 @@ def read_page(
 
 
 def messages_by_key(
-    admin: AdminCore, topic: str, key: str, *, count_max: int = 64, begin_ms: int = 0, end_ms: int | None = None
-) -> Op[list[StoredMessage]]:
+    admin: AdminCore, topic: str, key: str, *, count_max: int = 64, begin_ms: int = 0, end_ms: int | None = None,
+    failing: list[str] | None = None,
+) -> Op[list[StoredMessage]]:  # fmt: skip
     """Return messages of a topic that carry a key, stored between two times (ms since the epoch), of all its brokers, oldest first.
 
-    Their ``broker_name`` is set. Raises the last error when no broker answered.
+    Their ``broker_name`` is set. Raises the error of any broker, unless it is named in ``failing`` (see `answers_of`): a list
+    without its messages would look complete.
     """
-    messages = yield from _query_all(admin, topic, key, count_max, begin_ms, end_ms, unique=False)
+    outcomes = yield from _query_all(admin, topic, key, count_max, begin_ms, end_ms, unique=False)
+    found = [message for some in answers_of(outcomes.items(), failing) for message in some if key in message.keys]
+    messages = sorted(found, key=lambda message: message.store_ms)[:count_max]
     names = yield from _broker_names(admin)
     for message in messages:
         message.broker_name = names.get(message.store_host, message.store_host)
@@ -65,28 +69,30 @@ def _broker_names(admin: AdminCore) -> Op[dict[str, str]]:
 
 
 def messages_by_unique_key(admin: AdminCore, topic: str, msg_id: str) -> Op[list[StoredMessage]]:
-    """Return the messages of a topic with a sender's id, at most 64, as `messages_by_key`."""
-    return (yield from _query_all(admin, topic, msg_id, 64, 0, None, unique=True))
+    """Return the messages of a topic with a sender's id, at most 64, the oldest first.
+
+    Raises the error of a broker that may have the message, where none is found.
+    """
+    outcomes = yield from _query_all(admin, topic, msg_id, 64, 0, None, unique=True)
+    failing: list[str] = []
+    answers = answers_of(outcomes.items(), failing)
+    messages = [message for some in answers for message in some if message.msg_id == msg_id]
+    if failing and not messages:
+        answers_of(outcomes.items(), None)
+    return sorted(messages, key=lambda message: message.store_ms)[:64]
 
 
 def _query_all(
     admin: AdminCore, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int | None, *, unique: bool
-) -> Op[list[StoredMessage]]:
+) -> Op[dict[str, list[StoredMessage] | Exception]]:
+    """Return the messages that each broker of a topic finds, or its error, by broker name; other keys may have the same hash."""
     end_ms = (yield from now()) + 3_600_000 if end_ms is None else end_ms
-    name = wrap(topic, admin.settings.namespace)
     request = QueryMessage(
-        topic=name, key=key, max_num=count_max, begin_timestamp=begin_ms, end_timestamp=end_ms, unique_key_query=unique
-    )
-    addresses = yield from admin.masters_of(topic)
-    messages: list[StoredMessage] = []
-    outcomes = yield from gather([_query(address, request) for address in addresses])
-    for outcome in outcomes:
-        if not isinstance(outcome, Exception):  # an index knows hashes of keys only: others may share one
-            messages += [m for m in outcome if (m.msg_id == key if unique else key in m.keys) and m.topic == name]
-    if all(isinstance(outcome, Exception) for outcome in outcomes) and isinstance(outcomes[-1], Exception):
-        raise outcomes[-1]
-    messages.sort(key=lambda message: message.store_ms)
-    return messages[:count_max]
+        topic=wrap(topic, admin.settings.namespace), key=key, max_num=count_max, begin_timestamp=begin_ms, end_timestamp=end_ms,
+        unique_key_query=unique,
+    )  # fmt: skip
+    brokers = yield from admin.masters_of(topic)
+    return dict(zip(brokers, (yield from gather([_query(address, request) for address in brokers.values()]))))
 
 
 def _query(address: str, request: QueryMessage) -> Op[list[StoredMessage]]:
@@ -94,20 +100,25 @@ def _query(address: str, request: QueryMessage) -> Op[list[StoredMessage]]:
         reply = yield from ask(address, request, b"", QUERY_TIMEOUT_MS)
     except QueryNotFound:
         return []
-    return [unpacked(message) for message in decode_records(reply.body)]
+    return [unpacked(message) for message in decode_records(reply.body) if message.topic == request.topic]
 
 
 def message_by_id(admin: AdminCore, topic: str, msg_id: str) -> Op[StoredMessage]:
-    """Return the message with a sender's id, or with a broker's. Raises QueryNotFound."""
+    """Return the message with a sender's id, or with a broker's.
+
+    Raises QueryNotFound; the error of a broker that may have the message and does not answer.
+    """
+    failure: HalfmoonError | None = None
     try:
-        messages = yield from messages_by_unique_key(admin, topic, msg_id)
-    except BrokerError:
-        messages = []
-    if messages:
-        return messages[0]
+        if messages := (yield from messages_by_unique_key(admin, topic, msg_id)):
+            return messages[0]
+    except (BrokerError, NetworkError) as exc:
+        failure = exc
     try:
         return (yield from message_by_offset_id(admin, msg_id))
     except HalfmoonError as exc:
+        if failure is not None and not isinstance(failure, TopicNotFound):
+            raise failure from exc
         raise QueryNotFound(f"no message {msg_id} in topic {topic}") from exc
 
 

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from halfmoon.client.core.admin.admin import AdminCore
-from halfmoon.client.core.ask import ask, call
+from halfmoon.client.core.admin.admin import AdminCore, masters_of
+from halfmoon.client.core.ask import ask, at_each, call
 from halfmoon.client.core.names import check_group, check_topic
 from halfmoon.client.core.queue_ends import topic_ends
 from halfmoon.effects import Op, now
@@ -28,6 +28,7 @@ from halfmoon.wire.bodies import (
     ResetOffsetBody,
     SubscriptionGroupTable,
     TopicOffset,
+    TopicRouteData,
     from_json,
     to_json,
 )
@@ -35,6 +36,7 @@ from halfmoon.wire.command import Command
 from halfmoon.wire.headers.client import ConsumeMessageDirectly, GetConsumerConnectionList, InvokeBrokerToGetConsumerStatus
 from halfmoon.wire.headers.group import GetAllSubscriptiongroupConfig
 from halfmoon.wire.headers.offset import (
+    NO_PROGRESS,
     InvokeBrokerToResetOffset,
     MoveGroupOffsets,
     OffsetReply,
@@ -76,6 +78,15 @@ class _Plan(NamedTuple):
     moves: list[OffsetMove]
 
 
+class Reset(NamedTuple):
+    """Reset that is planned: the group and topic by their names on the wire, the target, and what each broker is to do."""
+
+    group: str
+    topic: str
+    target: _WireTarget
+    plans: dict[str, _Plan]
+
+
 def reset_offsets(
     admin: AdminCore, group: str, topic: str, to: Target, *, queues: Collection[MessageQueue] | None = None, dry_run: bool = False
 ) -> Op[list[OffsetMove]]:
@@ -85,24 +96,45 @@ def reset_offsets(
     Everything is checked before the first offset moves; ``dry_run`` changes nothing.
 
     Raises UsageError for a target that cannot be, OffsetIllegal for an offset that a queue does not have, TopicNotFound,
-    GroupNotFound, BrokerError, NetworkError.
+    GroupNotFound, BrokerError, NetworkError; PartlyDone.
     """
+    reset = yield from planned(admin, group, topic, to, queues)
+    if not dry_run:
+        yield from carry_out(admin, reset)
+    return moves_of(admin, reset)
+
+
+def planned(admin: AdminCore, group: str, topic: str, to: Target, queues: Collection[MessageQueue] | None = None) -> Op[Reset]:
+    """Return what `reset_offsets` would do, all of it checked. Changes nothing."""
     check_topic(topic)
     check_group(group)
     target = yield from _checked(admin, to)
     wanted = _wanted(admin, target, queues)
-    plans = []
-    for address in (yield from admin.masters_of(topic)):
-        plans.append((yield from _plan(admin, address, admin.wire(group), admin.wire(topic), target, wanted)))
-    moves = [move for plan in plans for move in plan.moves]
-    if unknown := (wanted or set()) - {move.queue for move in moves}:
+    plans, route = {}, (yield from admin.topic_route(topic))
+    named = None if wanted is None else {queue.broker_name for queue in wanted}
+    for name, address in masters_of(admin.wire(topic), route).items():
+        if named is not None and name not in named:
+            continue
+        plans[name] = yield from _plan(admin, route, address, admin.wire(group), admin.wire(topic), target, wanted)
+    if unknown := (wanted or set()) - {move.queue for plan in plans.values() for move in plan.moves}:
         raise UsageError(f"topic {topic} has no queue {', '.join(f'{q.broker_name}/{q.queue_id}' for q in sorted(unknown))}")
-    if not dry_run:
-        for plan in plans:
-            yield from _carry_out(admin, plan, admin.wire(group), admin.wire(topic), target)
-    return sorted(
-        (msgspec.structs.replace(move, queue=admin.user_queue(move.queue)) for move in moves), key=lambda move: move.queue
-    )
+    return Reset(admin.wire(group), admin.wire(topic), target, plans)
+
+
+def carry_out(admin: AdminCore, reset: Reset, *, unmoved: bool = False) -> Op[None]:
+    """Move a group as planned. With ``unmoved``, for one queue, a Halfmoon broker refuses (604) where its progress is another now.
+
+    Raises IllegalOperation, BrokerError, NetworkError, PartlyDone.
+    """
+    plans = {name: plan for name, plan in reset.plans.items() if plan.moves}
+    yield from at_each({name: _carry_out(admin, plan, reset, unmoved=unmoved) for name, plan in plans.items()})
+
+
+def moves_of(admin: AdminCore, reset: Reset) -> list[OffsetMove]:
+    """Return the moves of a reset, by the user's queue."""
+    moves = [move for plan in reset.plans.values() for move in plan.moves]
+    named = [msgspec.structs.replace(move, queue=admin.user_queue(move.queue)) for move in moves]
+    return sorted(named, key=lambda move: move.queue)
 
 
 def _wanted(admin: AdminCore, target: _WireTarget, queues: Collection[MessageQueue] | None) -> set[MessageQueue] | None:
@@ -136,8 +168,11 @@ def _checked(admin: AdminCore, to: Target) -> Op[_WireTarget]:
 # ---------------------------------------------------------------- what would happen
 
 
-def _plan(admin: AdminCore, address: str, group: str, topic: str, to: _WireTarget, wanted: set[MessageQueue] | None) -> Op[_Plan]:
-    ends = yield from topic_ends(admin.name_servers, address, topic, admin.settings.request_timeout_ms)
+def _plan(
+    admin: AdminCore, route: TopicRouteData, address: str, group: str, topic: str, to: _WireTarget,
+    wanted: set[MessageQueue] | None,
+) -> Op[_Plan]:  # fmt: skip
+    ends = yield from topic_ends(route, address, topic, admin.settings.request_timeout_ms)
     chosen = [queue for queue in sorted(ends) if wanted is None or queue in wanted]
     members = yield from _members(admin, address, group)
     all_queues = wanted is None and not isinstance(to, Mapping)
@@ -208,18 +243,18 @@ def _method(admin: AdminCore, address: str, group: str, topic: str, members: int
 # ---------------------------------------------------------------- what happens
 
 
-def _carry_out(admin: AdminCore, plan: _Plan, group: str, topic: str, to: _WireTarget) -> Op[None]:
+def _carry_out(admin: AdminCore, plan: _Plan, reset: Reset, *, unmoved: bool) -> Op[None]:
     address, method, moves = plan
-    if not moves:
-        return
+    group, topic, to, _ = reset
     if method is _Method.TABLE:
         table = ResetOffsetBody({move.queue: move.then for move in moves})
-        yield from _asked(admin, address, MoveGroupOffsets(topic=topic, group=group), to_json(table))
+        now = (NO_PROGRESS if moves[0].now is None else moves[0].now) if unmoved else None
+        yield from _asked(admin, address, MoveGroupOffsets(topic=topic, group=group, unmoved_from=now), to_json(table))
     elif method is _Method.TIME:
         timestamp = -1 if to == LATEST else 0 if to == EARLIEST else to
         assert isinstance(timestamp, int)
-        reset = InvokeBrokerToResetOffset(topic=topic, group=group, timestamp=timestamp, is_force=True)
-        yield from _asked(admin, address, reset)
+        by_time = InvokeBrokerToResetOffset(topic=topic, group=group, timestamp=timestamp, is_force=True)
+        yield from _asked(admin, address, by_time)
     for move in moves if method in (_Method.WRITE, _Method.QUEUES) else ():
         request: Header = UpdateConsumerOffset(
             consumer_group=group, topic=topic, queue_id=move.queue.queue_id, commit_offset=move.then
@@ -243,7 +278,7 @@ def consumer_offsets(admin: AdminCore, group: str, topic: str) -> Op[dict[str, d
     check_topic(topic)
     request = InvokeBrokerToGetConsumerStatus(topic=admin.wire(topic), group=admin.wire(group))
     by_client: dict[str, dict[MessageQueue, int]] = {}
-    for address in (yield from admin.masters_of(topic)):
+    for address in (yield from admin.masters_of(topic)).values():
         if (yield from _members(admin, address, admin.wire(group))):
             reply = yield from _asked(admin, address, request)
             for client_id, offsets in from_json(ConsumerStatus, reply.body).consumer_table.items():

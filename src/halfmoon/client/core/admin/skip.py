@@ -9,11 +9,11 @@ from __future__ import annotations
 from halfmoon.client.core.admin.admin import AdminCore
 from halfmoon.client.core.admin.find import read_page
 from halfmoon.client.core.admin.health.group import MEMBERS_MAX
-from halfmoon.client.core.admin.reset import reset_offsets
+from halfmoon.client.core.admin.reset import Reset, carry_out, moves_of, planned
 from halfmoon.client.core.ask import ask
 from halfmoon.client.core.names import check_group
 from halfmoon.effects import Op, gather
-from halfmoon.errors import ConsumerNotOnline, HalfmoonError, NoRoute, OffsetIllegal, UsageError
+from halfmoon.errors import ConsumerNotOnline, HalfmoonError, IllegalOperation, NoRoute, OffsetIllegal, UsageError
 from halfmoon.model import MessageQueue
 from halfmoon.results import OffsetMove
 from halfmoon.wire.headers.send import ConsumerSendMsgBack
@@ -32,29 +32,37 @@ def skip_message(
     out what lies between, or there is no progress yet.
 
     With ``to_dead_letters`` the message is first copied to the group's dead letters. A member that is consuming the message right
-    now is not interrupted, and its result does not count.
+    now is not interrupted, and its result does not count. A Halfmoon broker compares the progress again as it moves the group.
 
     Raises OffsetIllegal if the head is not at ``offset``, UsageError where the broker cannot move a single queue of a
     group that is online, TopicNotFound, GroupNotFound, BrokerError, NetworkError.
     """
     check_group(group)
-    then = {queue: offset + 1}
-    yield from _check(admin, group, (yield from reset_offsets(admin, group, queue.topic, then, dry_run=True)), offset)
+    reset = yield from _checked(admin, group, queue, offset)
     if to_dead_letters:
         yield from _copy(admin, group, queue, offset)
-        yield from _check(admin, group, (yield from reset_offsets(admin, group, queue.topic, then, dry_run=True)), offset)
-    [move] = yield from reset_offsets(admin, group, queue.topic, then)
+        reset = yield from _checked(admin, group, queue, offset)
+    [move] = moves_of(admin, reset)
+    try:
+        yield from carry_out(admin, reset, unmoved=True)
+    except IllegalOperation as exc:
+        raise OffsetIllegal(f"the group moved on in {_place(queue)} meanwhile: nothing was moved ({exc.remark})") from exc
     return move
 
 
-def _check(admin: AdminCore, group: str, moves: list[OffsetMove], offset: int) -> Op[None]:
-    """Refuse to move a queue whose head is not the message that is to be skipped."""
-    [move] = moves
+def _place(queue: MessageQueue) -> str:
+    return f"queue {queue.queue_id} of {queue.topic} at {queue.broker_name}"
+
+
+def _checked(admin: AdminCore, group: str, queue: MessageQueue, offset: int) -> Op[Reset]:
+    """Plan the move; refuse a queue whose head is not the message that is to be skipped."""
+    reset = yield from planned(admin, group, queue.topic, {queue: offset + 1})
+    [move] = moves_of(admin, reset)
     if move.now == offset:
-        return
+        return reset
     if move.members and (move.now or 0) <= offset and (yield from _held_from(admin, group, move.queue)) == offset:
-        return
-    where = f"queue {move.queue.queue_id} of {move.queue.topic} at {move.queue.broker_name}"
+        return reset
+    where = _place(queue)
     now = "has no progress" if move.now is None else f"is at offset {move.now:,}"
     raise OffsetIllegal(f"the group {now} in {where}, not at {offset:,}: nothing was moved; see `halfmoon group show`")
 
@@ -91,8 +99,7 @@ def _copy(admin: AdminCore, group: str, queue: MessageQueue, offset: int) -> Op[
     page = yield from read_page(admin, address, wire_queue, offset, 1, alone=True)
     message = next(iter(page.messages if page is not None else ()), None)
     if message is None or message.queue_offset != offset:
-        where = f"queue {queue.queue_id} of {queue.topic} at {queue.broker_name}"
-        raise OffsetIllegal(f"the message at offset {offset:,} of {where} cannot be read: skip it without the dead letters")
+        raise OffsetIllegal(f"the message at offset {offset:,} of {_place(queue)} cannot be read: skip it without the dead letters")
     request = ConsumerSendMsgBack(
         offset=message.physical_offset, group=admin.wire(group), delay_level=TO_DEAD_LETTERS,
         origin_msg_id=message.offset_msg_id, origin_topic=wire_queue.topic, unit_mode=False, broker_name=queue.broker_name,

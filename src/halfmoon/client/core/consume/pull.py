@@ -186,6 +186,14 @@ def max_offset(routes: RouteTable, queue: MessageQueue) -> Op[int]:
     return (yield from _offset(routes, queue, GetMaxOffset(topic=queue.topic, queue_id=queue.queue_id)))
 
 
+def end_before(routes: RouteTable, queue: MessageQueue, offset: int) -> Op[int]:
+    """Return the offset behind the last message before an offset, or the queue's first.
+
+    A Halfmoon broker steps over the offsets that a power loss has used up; others, which use them again, answer their end.
+    """
+    return min(offset, (yield from _offset(routes, queue, GetMaxOffset(topic=queue.topic, queue_id=queue.queue_id, before=offset))))
+
+
 def min_offset(routes: RouteTable, queue: MessageQueue) -> Op[int]:
     """Return the offset of the oldest message of the queue."""
     return (yield from _offset(routes, queue, GetMinOffset(topic=queue.topic, queue_id=queue.queue_id)))

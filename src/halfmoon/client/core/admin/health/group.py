@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from halfmoon.client.core.admin.admin import AdminCore
+from halfmoon.client.core.admin.admin import NOTHING_THERE, AdminCore
 from halfmoon.client.core.admin.health.facts import GroupFacts, started_ms, subscriptions
 from halfmoon.client.core.admin.health.findings import findings
 from halfmoon.client.core.names import DLQ_PREFIX, unwrap
@@ -58,8 +58,8 @@ def groups_health(
 ) -> Op[dict[str, GroupHealth]]:
     """Return the health of groups in brief, by name: of those that are named, or all of the users'.
 
-    A group whose brokers refuse to report it is left out. Raises the error of any broker that does not answer. One that answers
-    nonsense is named in ``failing``, where that is given, and its groups are left out.
+    A group that no broker knows any more is left out. Raises the error of any broker that does not answer. One that refuses to
+    report a group, or answers nonsense, is named in ``failing``, where that is given, and its groups are left out.
     """
     names = [*filter(is_users_group, (yield from admin.groups(failing=failing)))] if groups is None else groups
     found = {}
@@ -68,7 +68,7 @@ def groups_health(
         for name, outcome in zip(some, (yield from gather(asked))):
             if isinstance(outcome, GroupHealth):
                 found[name] = outcome
-            elif isinstance(outcome, PeerError) and failing is not None:
+            elif isinstance(outcome, PeerError | BrokerError) and not isinstance(outcome, NOTHING_THERE) and failing is not None:
                 if (text := str(outcome)[:REASON_LENGTH_MAX]) not in failing:
                     failing.append(text)
             elif not isinstance(outcome, BrokerError):

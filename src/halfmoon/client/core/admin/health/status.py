@@ -22,11 +22,11 @@ DEAD_MAX = 100
 """Most groups whose dead letters are counted, the first by name."""
 
 
-def status(admin: AdminCore, limits: StatusLimits | None = None, *, groups: bool = True) -> Op[ClusterStatus]:
+def status(admin: AdminCore, limits: StatusLimits | None = None, *, groups: bool | Sequence[str] = True) -> Op[ClusterStatus]:
     """Return how a cluster is. One that cannot be reached is down, with the reason; groups that never consumed are left out.
 
-    Without ``groups`` only the brokers are asked, a request each; with them three more for each group, for transactions that
-    nobody decides, and for dead letters.
+    ``groups``: all, or those that are named. Without them (False) only the brokers are asked, a request each; with them three more
+    for each group, for transactions that nobody decides, and for dead letters.
     """
     at_ms, limits = (yield from now()), limits or StatusLimits()
     failing: list[str] = []
@@ -34,8 +34,9 @@ def status(admin: AdminCore, limits: StatusLimits | None = None, *, groups: bool
     try:
         found = yield from brokers(admin)
         findings = [*_of_brokers(found, limits), *_of_certificates(found, limits, at_ms)]
-        if groups:
-            health = yield from groups_health(admin, failing=failing, stuck_ms=limits.stuck_ms)
+        if groups is not False:
+            names = None if groups is True else groups
+            health = yield from groups_health(admin, names, failing=failing, stuck_ms=limits.stuck_ms)
             findings += _of_groups(health, limits)
             findings += yield from _undecidable(admin, found, limits, failing)
             findings += yield from _dead_letters(admin, failing)

@@ -40,7 +40,8 @@ def trace(admin: AdminCore, msg_id: str, topic: str | None = None, *, trace_topi
     groups = yield from groups_of(admin, brokers, real_topic)
     copies = yield from copies_of(admin, brokers, real_topic, msg_id, groups)
     if not copies:
-        raise QueryNotFound(f"no message {name}{f' in topic {topic}' if topic else ''}")
+        silent = f"; {', '.join(copies.silent)} did not answer" if copies.silent else ""
+        raise QueryNotFound(f"no message {name}{f' in topic {topic}' if topic else ''}{silent}")
     first = copies.oldest()
     life = MessageTrace(
         msg_id=msg_id, topic=unwrap(real_topic, admin.settings.namespace), tag=first.tag or "", keys=" ".join(first.keys)
