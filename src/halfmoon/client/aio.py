@@ -60,12 +60,20 @@ __all__ = [
 ]
 
 C = TypeVar("C", bound=ConsumerSettings)
+P = TypeVar("P", bound=ProducerSettings)
 
 ASYNC_MAX = 50_000
 """Asynchronous sends of one producer in flight; one more is refused. Follows the queue of the original's sender pool."""
 
 Callback = Callable[[SendResult | None, Exception | None], Any]
 """Called with an asynchronous send's result or its error. A plain function runs in a thread."""
+
+
+def producer_settings(kind: type[P], values: Mapping[str, Any]) -> P:
+    """Return checked settings of a producer from keyword arguments. Raises SettingError, and UsageError for its group."""
+    checked = settings_of(kind, values)
+    check_group(checked.group, "DEFAULT_PRODUCER")
+    return checked
 
 
 class AsyncProducer(Client[ProducerSettings]):
@@ -89,8 +97,7 @@ class AsyncProducer(Client[ProducerSettings]):
     """Sends as operations."""
 
     def __init__(self, settings: ProducerSettings | None = None, **values: Unpack[ProducerArguments]) -> None:
-        checked = settings_of(self._kind, {**(values_of(settings) if settings else {}), **values})
-        check_group(checked.group, "DEFAULT_PRODUCER")
+        checked = producer_settings(self._kind, {**(values_of(settings) if settings else {}), **values})
         super().__init__(checked)
         kind = LingeringSender if checked.linger_ms else Sender
         self.sender = kind(checked, self.instance.routes, self._ids)

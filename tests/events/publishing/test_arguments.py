@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import pytest
 
 from halfmoon.errors import SettingError, UsageError
@@ -47,6 +50,33 @@ def test_arguments_that_do_not_go_together_are_refused_at_once(arguments: dict[s
 def test_a_setting_that_is_unknown_is_refused_with_the_one_that_was_meant(wrong: str, right: str) -> None:
     with pytest.raises(SettingError, match=f"'{wrong}'; did you mean '{right}'"):
         Publisher("P_shop", "127.0.0.1:9876", **{wrong: 5})
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"nameserver": "localhost"}, "nameserver: not an address of the form host:port: 'localhost'"),
+        ({"nameserver": ["127.0.0.1:9876", 9877]}, "nameserver = "),
+        ({"nameserver": "127.0.0.1:9876", "send_timeout_ms": "3 s"}, "send_timeout_ms = '3 s'"),
+        ({"nameserver": "127.0.0.1:9876", "compress_type": "GZIP"}, "compress_type = 'GZIP'"),
+        ({"nameserver": "127.0.0.1:9876", "access_key": "shop"}, "access_key and secret_key"),
+        ({"nameserver": "127.0.0.1:9876", "credentials": "not/there"}, "not/there: the credentials cannot be read"),
+        ({"nameserver": "127.0.0.1:9876", "tls_ca": "not/there"}, "not/there: cannot be read"),
+        ({"group": "DEFAULT_PRODUCER"}, "can not equal DEFAULT_PRODUCER"),
+    ],
+)
+def test_client_settings_that_do_not_fit_are_refused_by_the_constructor_and_not_in_the_background(
+    settings: dict[str, Any], told: str, lazy: bool
+) -> None:
+    with pytest.raises(UsageError, match=re.escape(told)):
+        Publisher(**{"group": "P_shop", **settings}, lazy=lazy)
+
+
+def test_a_name_server_of_the_environment_that_is_no_address_is_refused_with_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HALFMOON_NAMESERVER", "localhost")
+    with pytest.raises(SettingError, match=r"environment variable HALFMOON_NAMESERVER: .*'localhost'"):
+        Publisher("P_shop")
 
 
 @pytest.mark.parametrize(

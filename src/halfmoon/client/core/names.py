@@ -70,7 +70,7 @@ def _check_target(topic: str) -> None:
 def check_group(group: object, forbidden: str = "") -> None:
     """Raise UsageError unless the text may name a group; ``forbidden`` is the default that nobody may keep."""
     if not isinstance(group, str) or not group.strip():
-        raise UsageError("the specified group is blank")
+        raise UsageError("the specified group is blank: give group=…")
     if len(group) > GROUP_LENGTH_MAX:
         raise UsageError(f"the specified group is longer than group max length {GROUP_LENGTH_MAX}.")
     if not _NAME.match(group):
