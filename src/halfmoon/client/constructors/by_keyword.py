@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
-from halfmoon.client.constructors.old_names import mark_old_names, old_name
 from halfmoon.client.settings import ClientSettings
 from halfmoon.errors import UsageError
-from halfmoon.model import Message, SendResult, StoredMessage
-
-for _value in (Message, StoredMessage, SendResult):
-    mark_old_names(_value)
+from halfmoon.model.old_names import old_name
 
 
 class ByKeyword:
@@ -31,5 +27,5 @@ class ByKeyword:
     if not TYPE_CHECKING:  # to a type checker every attribute would be there
 
         def __getattr__(self, name: str) -> NoReturn:
-            told = next(filter(None, (old_name(cls, name) for cls in type(self).__mro__)), "")
-            raise AttributeError(told or f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+            told = next((f": {text}" for cls in type(self).__mro__ if (text := old_name(cls.__name__, name))), "")
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{told}", name=name, obj=self)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 
 from halfmoon.errors import MessageIllegal, UsageError
@@ -27,7 +28,6 @@ UNSENDABLE_TOPICS = frozenset(
 SYSTEM_TOPICS = UNSENDABLE_TOPICS | {"TBW102", "BenchmarkTest", "RMQ_SYS_TRACE_TOPIC", "CHECKPOINT_TOPIC"}
 """Topics that cannot be created and that no namespace wraps. Follows TopicValidator (RocketMQ 5.3.3)."""
 
-_BODIES = bytes, bytearray, memoryview
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+\Z")
 _RULE = r"^[%|a-zA-Z0-9_-]+$"
 
@@ -83,18 +83,27 @@ def check_message(message: Message | None, body_bytes_max: int) -> None:
     """Raise MessageIllegal or UsageError unless the message can be sent. Follows Validators.checkMessage (RocketMQ 4.9.8)."""
     if message is None:
         raise MessageIllegal("the message is null")
-    if not isinstance(message.topic, str):
+    if not isinstance(message, Message):
+        raise MessageIllegal(f"{message!r:.60} ({type(message).__name__}) is no message: give Message(topic, body)")
+    if message.topic is None:
         raise UsageError("The specified topic is blank")
+    if message.body is None:
+        raise MessageIllegal("the message body is null")
+    message.check_types()
     _check_target(message.topic)
     body = message.body
-    if body is None:
-        raise MessageIllegal("the message body is null")
-    if type(body) is not bytes and not isinstance(body, _BODIES):
-        raise MessageIllegal(f"the message body is {type(body).__name__}, not bytes")
     if len(body) == 0:
         raise MessageIllegal("the message body length is zero")
     if len(body) > body_bytes_max:
         raise MessageIllegal(f"the message body size over max value, MAX: {body_bytes_max}")
+
+
+def check_batch(messages: object) -> None:
+    """Raise UsageError unless it is a list of something."""
+    if not isinstance(messages, Sequence) or isinstance(messages, str | bytes):
+        raise UsageError(f"send_batch takes a list of messages, not {messages!r:.60} ({type(messages).__name__})")
+    if not messages:
+        raise UsageError("messages must not be empty")
 
 
 # ---------------------------------------------------------------- namespaces

@@ -8,7 +8,7 @@ from typing import Any, TypedDict, TypeVar, Unpack
 import msgspec
 
 from halfmoon.client.core.ask import tell
-from halfmoon.client.core.names import RETRY_PREFIX, check_message, check_sendable, check_topic, unwrap, wrap
+from halfmoon.client.core.names import RETRY_PREFIX, check_batch, check_message, check_sendable, check_topic, unwrap, wrap
 from halfmoon.client.core.produce.faults import FaultTable, choose_queue
 from halfmoon.client.core.produce.outgoing import Outgoing, SendObserver, properties_bytes, properties_text
 from halfmoon.client.core.produce.selector import Selector, select_by_hash
@@ -234,8 +234,7 @@ class Sender:
     def prepare_batch(self, messages: Sequence[Message], born_ms: int) -> Outgoing:
         """Return several messages as one request. Raises UsageError. Follows MessageBatch.generateFromList (4.9.8)."""
         self._check_running()
-        if not messages:
-            raise UsageError("messages must not be empty")
+        check_batch(messages)
         first, items, ids = messages[0], [], []
         for message in messages:
             check_message(message, self.settings.body_bytes_max)
