@@ -203,3 +203,11 @@ def test_a_duration_is_seconds_or_a_text_with_its_unit(duration: Any, ms: int) -
 def test_what_a_world_does_not_have_is_refused(wrong: Any) -> None:
     with pytest.raises(UsageError):
         wrong(World())
+
+
+def test_what_is_no_function_is_refused_where_a_consumer_or_a_check_is_made():
+    world = World()
+    with pytest.raises(UsageError, match="takes a function, not 'orders'"):
+        world.consumer("orders", "orders")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="takes a function, not None"):
+        world.transaction_producer(None)  # type: ignore[arg-type]

@@ -40,7 +40,7 @@ from halfmoon.client.settings import (
 )
 from halfmoon.client.spans import INSTALLED, add_spans, listener_with_spans
 from halfmoon.effects import at_once, run
-from halfmoon.errors import BrokerError, NetworkError, NotRunning, TooManyRequests, UsageError
+from halfmoon.errors import BrokerError, NetworkError, NotRunning, TooManyRequests
 from halfmoon.model import Message, MessageModel, MessageQueue, SendResult, StoredMessage
 from halfmoon.runtime.drivers.asyncio_driver import AsyncioDriver
 from halfmoon.wire.command import Command
@@ -290,15 +290,6 @@ class GroupClient(Client[C]):
         await driver.run(self.core.stop())
 
 
-def _refuse_function(expression: object) -> None:
-    """Raise UsageError for a listener in the place of an expression."""
-    if callable(expression):
-        raise UsageError(
-            "subscribe(topic, expression) takes no function: a push consumer has one listener, which "
-            "consumer.on_message(function) sets, and a pull consumer is polled"
-        )
-
-
 class AsyncPushConsumer(GroupClient[PushSettings]):
     """Hands messages to a listener as they arrive.
 
@@ -335,7 +326,6 @@ class AsyncPushConsumer(GroupClient[PushSettings]):
         ``expression`` is ``*`` or tags (``A || B``), ``sql`` an expression over properties (``"a > 5 AND b = 'x'"``).
         A broker that refuses the expression does so when the consumer starts: SubscriptionParseFailed names the place and a remedy.
         """
-        _refuse_function(expression)
         self.core.subscribe(topic, expression, expression_type, sql=sql, version=self.clock.now())
 
     def unsubscribe(self, topic: str) -> None:
@@ -344,8 +334,9 @@ class AsyncPushConsumer(GroupClient[PushSettings]):
 
     def on_message(self, listener: Callable[..., Any]) -> Callable[..., Any]:
         """Set the listener; may be used as a decorator."""
-        spans = self.settings.spans and INSTALLED
-        self.core.on_message(listener_with_spans(listener, self.settings.group) if spans else listener)
+        self.core.on_message(listener)
+        if self.settings.spans and INSTALLED:
+            self.core.on_message(listener_with_spans(listener, self.settings.group))
         return listener
 
     def suspend(self) -> None:
@@ -391,7 +382,6 @@ class AsyncPullConsumer(GroupClient[PullSettings]):
 
     def subscribe(self, topic: str, expression: str = "*", expression_type: str = "TAG", *, sql: str | None = None) -> None:
         """Subscribe to a topic whose queues the group shares, filtered by tags or an SQL92 expression. Excludes `assign`."""
-        _refuse_function(expression)
         self.core.subscribe(topic, expression, expression_type, sql=sql, version=self.clock.now())
 
     def unsubscribe(self, topic: str) -> None:

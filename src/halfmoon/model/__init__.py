@@ -351,6 +351,9 @@ def subscription(
 
     Follows FilterAPI.buildSubscriptionData and MessageSelector.bySql (RocketMQ 4.9.8).
     """
+    for name, value in (("expression", expression), ("expression_type", expression_type), ("sql", sql)):
+        if not isinstance(value, str) and (value is not None or name == "expression_type"):
+            raise UsageError(f"{name} of {topic!r:.60} is {value!r:.60} ({type(value).__name__}): give one text, such as 'A || B'")
     if sql is not None:
         if expression not in (None, "*") or expression_type != "TAG":
             raise UsageError("a subscription has tags or an SQL92 expression, not both")

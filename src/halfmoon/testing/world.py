@@ -21,6 +21,7 @@ from functools import partial
 from typing import Any, TypeVar, Unpack
 
 from halfmoon.client.constructors.options import ProducerOptions, PushOptions, TransactionOptions
+from halfmoon.client.core.consume.listener import check_callable
 from halfmoon.client.core.produce.transaction import Limits, OpenHalf
 from halfmoon.effects import Call, Op, Signal, wait
 from halfmoon.errors import UsageError
@@ -211,8 +212,9 @@ class World:
     def later(self, function: Callable[..., Any], owner: object, *, is_check: bool = False) -> Callable[..., Op[Any]]:
         """Return what clients call in place of the user's function: it waits until the world's owner lets that run.
 
-        ``owner`` is any object that stands for the client, for `forget`.
+        ``owner`` is any object that stands for the client, for `forget`. Raises UsageError for what is no function.
         """
+        check_callable("a client of the world", function)
 
         def waiting(*arguments: Any) -> Op[Any]:
             call = UserCall(partial(function, *arguments), is_check=is_check, owner=owner)
@@ -262,6 +264,7 @@ class World:
         Makes the topic, where there is none, with one queue. A new group begins with the oldest message. ``settings`` are
         `PushSettings`.
         """
+        check_callable("a consumer of the world", function)
         values: dict[str, Any] = {"group": group, "consume_from": ConsumeFrom.FIRST_OFFSET, **settings}
         return self.subscriber({topic: expression}, lambda messages, context: function(messages[0]), **values)
 

@@ -39,8 +39,10 @@ def is_system_topic(topic: str) -> bool:
 
 def check_topic(topic: object) -> None:
     """Raise UsageError unless the text may name a topic. Follows Validators.checkTopic."""
-    if not isinstance(topic, str):
+    if topic is None:
         raise UsageError("The specified topic is blank")
+    if not isinstance(topic, str):
+        raise UsageError(f"topic is {topic!r:.60} ({type(topic).__name__}): give one text")
     _check_name(topic)
 
 

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from halfmoon.allocation import Strategy
+from halfmoon.client.core.consume.listener import check_callable
 from halfmoon.client.core.consume.member import HeldQueue, warn_of_constants
 from halfmoon.client.core.consume.offsets import LocalOffsets, RemoteOffsets, same_topic, stored_offset
 from halfmoon.client.core.consume.pull import max_offset, min_offset, offset_at
@@ -99,8 +100,9 @@ class PullConsumerCore(PullLoop):
             raise UsageError("Subscribe and assign are mutually exclusive.")
         assigned: dict[str, set[MessageQueue]] = {}
         for queue in queues:
+            wire_queue = self.wire_queue(queue)
             check_topic(queue.topic)
-            assigned.setdefault(wrap(queue.topic, self.settings.namespace), set()).add(self.wire_queue(queue))
+            assigned.setdefault(wire_queue.topic, set()).add(wire_queue)
         wanted = {topic: subscription(topic, expression, sql=sql) for topic in assigned}
         for each in wanted.values():
             warn_of_constants(each)
@@ -159,6 +161,7 @@ class PullConsumerCore(PullLoop):
         Follows DefaultLitePullConsumerImpl.registerTopicMessageQueueChangeListener (RocketMQ 4.9.8).
         """
         check_topic(topic)
+        check_callable("on_queues_changed", listener)
         name = wrap(topic, self.settings.namespace)
         known = (yield from self._queues_now(name)) if self.running else None
         if name in self._watched:
