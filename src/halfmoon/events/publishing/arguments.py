@@ -11,6 +11,7 @@ from halfmoon import TransactionSettings
 from halfmoon.errors import SettingError, UsageError
 from halfmoon.events.databases import registry
 from halfmoon.events.databases.database import Provider
+from halfmoon.events.databases.given import described
 from halfmoon.events.event import check_name, check_whole
 from halfmoon.events.local_block import LOCAL
 from halfmoon.events.outbox.relay import RelaySettings
@@ -30,6 +31,11 @@ def provider_of(session: Any, provider: Provider | None, bind: Any, schema: str 
         raise UsageError("give a publisher a session or a provider, not both")
     if session is None:
         registry.load_packages()  # from now on the open blocks of their libraries are known
+        if provider is not None and not registry.is_provider(provider):
+            raise UsageError(
+                f"provider= is {described(provider)}: give one such as halfmoon.events.dbapi.provider(connect); a sessionmaker, an "
+                "Engine or the alias of a Django database is session="
+            )
         return LOCAL if provider is None else provider
     found: Provider = registry.provider_of(session, "session", bind=bind, schema=schema)
     return found
