@@ -242,10 +242,12 @@ class LocalTransactionState(IntEnum, metaclass=HintingEnum):
     OPEN = -1
     NOT_MINE = -2
 
-    @property
-    def code(self) -> int:
-        """The number that is sent to a broker."""
-        return max(self.value, 0)
+    code: int
+    """The number that is sent to a broker."""
+
+
+for _state in LocalTransactionState:
+    _state.code = max(_state.value, 0)
 
 
 class TransactionSendResult(SendResult):

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from numbers import Integral, Real
 from types import NoneType
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from halfmoon.errors import MessageIllegal
-from halfmoon.model.old_names import HintingStruct, mark_old_names
+from halfmoon.model.old_names import mark_old_names, old_name
 
 KEYS, TAGS, WAIT, DELAY, UNIQ_KEY = "KEYS", "TAGS", "WAIT", "DELAY", "UNIQ_KEY"
 RECONSUME_REASON = "RECONSUME_REASON"
@@ -36,6 +38,23 @@ RESERVED_PROPERTIES = frozenset({
 })  # fmt: skip
 """Property names that belong to the protocol. Follows MessageConst.STRING_HASH_SET (4.9.8), with names of 5.x and two of ours."""
 _SEPARATOR = re.compile("[\x01\x02]")
+
+
+class HintingStruct(msgspec.StructMeta):
+    """Type of a struct whose constructor names the right argument in place of a wrong one. A call costs 0.4 µs more."""
+
+    if not TYPE_CHECKING:  # to a type checker its arguments would be any
+
+        def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+            try:
+                return super().__call__(*args, **kwargs)
+            except TypeError:
+                for wrong in kwargs.keys() - set(cls.__struct_fields__):
+                    near = difflib.get_close_matches(wrong, cls.__struct_fields__, 1)
+                    told = old_name(cls.__name__, wrong) or (f"did you mean {near[0]!r}?" if near else "")
+                    told = told or f"it has {', '.join(cls.__struct_fields__)}"
+                    raise TypeError(f"{cls.__name__} has no argument {wrong!r}: {told}") from None
+                raise
 
 
 class Message(msgspec.Struct, metaclass=HintingStruct):
@@ -71,15 +90,12 @@ class Message(msgspec.Struct, metaclass=HintingStruct):
 
     def check_types(self) -> None:
         """Raise MessageIllegal for a field whose value has a wrong type. Keys and properties are looked into when they travel."""
-        types = tuple(map(type, msgspec.structs.astuple(self)))
-        if types in _fitting:
-            return
         for name, (kinds, wanted) in _TYPES.items():
             value = getattr(self, name)
             if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
                 raise MessageIllegal(_wrong(name, value, wanted))
-        if len(_fitting) < _FITTING_MAX:
-            _fitting.add(types)
+        if len(FITTING) < _FITTING_MAX:
+            FITTING.add(tuple(map(type, msgspec.structs.astuple(self))))
 
     @property
     def is_delayed(self) -> bool:
@@ -187,8 +203,8 @@ _TYPES: dict[str, tuple[tuple[type, ...], str]] = {
 }
 """By field of a message: the types that it may have, and their description."""
 
-_fitting: set[tuple[type, ...]] = set()
-"""Types of the fields of messages that fitted: most messages of a program have the same."""
+FITTING: set[tuple[type, ...]] = set()
+"""Types of the fields of messages that fitted, as most messages of a program have them: what has them need not be checked again."""
 
 _FITTING_MAX = 1_000
 
