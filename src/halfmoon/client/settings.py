@@ -14,6 +14,7 @@ from halfmoon.model import ConsumeFrom, MessageModel, split_addresses
 from halfmoon.settings import check, forms, setting, value_of
 
 S = TypeVar("S", bound="ClientSettings")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -306,12 +307,12 @@ def with_environment(settings: S, environment: Mapping[str, str]) -> S:
     return replace(settings, **found)
 
 
-def settings_of(cls: type[S], values: Mapping[str, Any]) -> S:
+def settings_of(cls: type[T], values: Mapping[str, Any]) -> T:
     """Return checked settings from keyword arguments. Raises SettingError, which names the setting and the nearest right one.
 
     A setting by RocketMQ's key, in whatever spelling (``sendMsgTimeout``, ``send_msg_timeout``), is told by our name, too.
     """
-    known = {field.name: _letters(field.metadata["java"] or "") for field in fields(cls)}
+    known = {field.name: _letters(field.metadata["java"] or "") for field in fields(cls)}  # type: ignore[arg-type]  # a dataclass
     for name in values:
         if name not in known:
             near = [ours for ours, java in known.items() if java == _letters(name)] or difflib.get_close_matches(name, known, 1)

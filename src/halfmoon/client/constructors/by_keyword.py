@@ -31,7 +31,7 @@ class ByKeyword:
         """Have our own `subscribe` refuse arguments that do not fit in our words, whatever they are."""
         super().__init_subclass__(**options)
         if cls.__module__.startswith("halfmoon.") and "subscribe" in vars(cls):
-            cls.subscribe = _refusing_functions(vars(cls)["subscribe"])
+            cls.subscribe = _refusing_functions(vars(cls)["subscribe"])  # type: ignore[attr-defined]  # it is there
 
     if not TYPE_CHECKING:  # to a type checker every attribute would be there
 

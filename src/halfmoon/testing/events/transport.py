@@ -13,7 +13,7 @@ from halfmoon.client.constructors.options import TransactionOptions
 from halfmoon.client.core.produce.transaction import OpenHalf
 from halfmoon.effects import Op, Sleep
 from halfmoon.errors import ConnectionLost, NotRunning
-from halfmoon.events.publishing.transport import Answer, SendCallback
+from halfmoon.events.publishing.transport import Answer, SendCallback, Wait
 from halfmoon.model import LocalTransactionState, Message, SendResult, StoredMessage
 from halfmoon.runtime.clock import Clock
 from halfmoon.runtime.drivers.blocking_driver import BlockingDriver
@@ -64,8 +64,8 @@ class NoLoop:
         raise AssertionError("a blocking operation awaits something")
 
 
-class InMemory(BlockingDriver):
-    """Base of transports without a network: drives publishes in real time. Only pauses between attempts wait."""
+class InMemoryDriver(BlockingDriver):
+    """Driver of operations without a network, in real time. Only pauses between attempts wait."""
 
     _loop: Any = NoLoop()
     _clock = Clock()
@@ -86,6 +86,20 @@ class InMemory(BlockingDriver):
 
     async def _awaited(self, effect: Any) -> Any:
         return await self._on_loop(effect)
+
+
+class InMemory:
+    """Base of transports without a network: how they drive publishes."""
+
+    _driver = InMemoryDriver()
+
+    def run(self, operation: Op[T], wait: Wait | None = None) -> T:
+        """Drive an operation in this thread."""
+        return self._driver.run(operation, wait)
+
+    async def run_async(self, operation: Op[T]) -> T:
+        """Drive an operation on the running event loop."""
+        return await self._driver.run_async(operation)
 
 
 class MemoryTransport(InMemory):
