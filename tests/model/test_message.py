@@ -126,6 +126,19 @@ def test_elements_of_a_wrong_type_are_refused_with_their_place(fields: dict[str,
         message.wire_properties()
 
 
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"delay_level": -1}, "delay_level is 1 to 18, or 0 for none, not -1"),
+        ({"flag": 2**31}, "flag is a number of 32 bits"),
+        ({"flag": -(2**31) - 1}, "flag is a number of 32 bits"),
+    ],
+)
+def test_a_number_that_no_broker_takes_is_refused(fields: dict[str, Any], told: str):
+    with pytest.raises(MessageIllegal, match=told):
+        Message("orders", b"paid", **fields).wire_properties()
+
+
 def test_what_a_field_may_be_passes():
     for fields in (
         {},

@@ -14,7 +14,7 @@ from typing import Any, TypeVar, Unpack
 from halfmoon.allocation import Strategy
 from halfmoon.client.constructors.options import ProducerArguments, PullArguments, PushArguments
 from halfmoon.client.core.admin.delay import recall
-from halfmoon.client.core.consume.listener import ConsumeContext
+from halfmoon.client.core.consume.listener import ConsumeContext, check_callable
 from halfmoon.client.core.consume.member import GroupMember
 from halfmoon.client.core.consume.offsets import LocalOffsets, RemoteOffsets, offsets_of
 from halfmoon.client.core.consume.orderly import push_core
@@ -172,6 +172,8 @@ class AsyncProducer(Client[ProducerSettings]):
         `ASYNC_MAX` are under way.
         """
         self._check_loop()
+        if callback is not None:
+            check_callable("send_async", callback)
         self._pending += 1
         if self._pending > ASYNC_MAX:
             self._pending -= 1

@@ -151,7 +151,11 @@ class Message(msgspec.Struct, metaclass=HintingStruct):
         if self.tag:
             check_tag(self.tag)
             properties[TAGS] = self.tag
+        if self.flag and not -(2**31) <= self.flag < 2**31:
+            raise MessageIllegal(f"flag is a number of 32 bits, not {self.flag}")
         if self.delay_level:
+            if self.delay_level < 0:
+                raise MessageIllegal(f"delay_level is 1 to 18, or 0 for none, not {self.delay_level}")
             properties[DELAY] = str(self.delay_level)
         if self.delay is not None or self.deliver_at is not None:
             properties.update(self._time_properties())

@@ -11,6 +11,7 @@ from halfmoon import (
     AsyncProducer,
     AsyncPullConsumer,
     AsyncPushConsumer,
+    AsyncTransactionProducer,
     Producer,
     ProducerSettings,
     PullConsumer,
@@ -18,7 +19,7 @@ from halfmoon import (
     TransactionProducer,
 )
 from halfmoon.client.admin import AdminSettings
-from halfmoon.errors import NotRunning, SettingError, UsageError
+from halfmoon.errors import MessageIllegal, NotRunning, SettingError, UsageError
 from halfmoon.model import Message
 
 
@@ -162,10 +163,21 @@ def test_a_listener_of_the_messages_and_perhaps_their_context_is_taken(listener:
 @pytest.mark.parametrize("queue", ["orders", 0, ("orders", "broker-a", 0)])
 async def test_what_is_no_queue_is_not_assigned(queue: Any):
     consumer = AsyncPullConsumer(group="C_test")
-    with pytest.raises(UsageError, match=r"is no queue: give a MessageQueue, as queues\(topic\) does"):
+    with pytest.raises(UsageError, match=r"is no queue: give a MessageQueue, as queues\(topic\) returns them"):
         await consumer.assign([queue])
 
 
 async def test_a_listener_of_changed_queues_is_a_function():
     with pytest.raises(UsageError, match="on_queues_changed takes a function, not 'orders'"):
         await AsyncPullConsumer(group="C_test").on_queues_changed("orders", "orders")  # type: ignore[arg-type]
+
+
+async def test_what_is_no_function_or_message_is_refused_by_transactional_producers_and_asynchronous_sends():
+    for make in (TransactionProducer, AsyncTransactionProducer):
+        with pytest.raises(UsageError, match="a check is a function of a message, not 'committed'"):
+            make(group="P_test", check="committed")
+    producer = AsyncTransactionProducer(group="P_test")
+    with pytest.raises(MessageIllegal, match=r"'orders' \(str\) is no message: give Message\(topic, body\)"):
+        producer.half("orders")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"send_async takes a function, not 'told' \(str\)"):
+        producer.send_async(Message("orders", b"paid"), "told")  # type: ignore[arg-type]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -36,6 +37,12 @@ from tests.events.fakes import FakeTransport
         {"transport": "a bus"},
         {"session": object(), "provider": LOCAL},
         {"bind": object()},
+        {"strict": "no"},
+        {"raise_on_failure": None},
+        {"notify": 1},
+        {"lazy": "yes"},
+        {"codecs": "json"},
+        {"topics": 5},
     ],
     ids=lambda arguments: " ".join(f"{name}={str(value).partition(' object at')[0]}" for name, value in arguments.items()),
 )
@@ -100,3 +107,23 @@ def test_a_relay_that_is_switched_on_has_the_settings_of_the_defaults() -> None:
     assert relay_settings_of(False) is None
     with pytest.raises(UsageError, match="relay="):
         relay_settings_of("yes")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("publish", "told"),
+    [
+        (lambda shop: shop.publish("TP_ORDER"), "an event needs a code beside its topic, such as publish"),
+        (lambda shop: shop.publish("TP_ORDER", "EC_PAID", 1, transactional="no"), "transactional must be True or False, not 'no'"),
+        (
+            lambda shop: shop.publish("TP_ORDER", "EC_PAID", 1, delay="5"),
+            r"delay is '5' \(str\): give seconds, a timedelta or None",
+        ),
+        (lambda shop: shop.publish("TP_ORDER", "EC_PAID", 1, deliver_at=1.5e12), "deliver_at is 1500000000000.0"),
+        (lambda shop: shop.check(print), r"@events.check\(topic, code\) takes a topic and a code"),
+        (lambda shop: shop.check("TP_ORDER")(lambda: None), r"must take the event and its context, and .* has \(\)"),
+        (lambda shop: shop.check("TP_ORDER")(lambda event: None), r"has \(event\)"),
+    ],
+)
+def test_what_a_publisher_is_asked_wrongly_is_refused_in_words(publish: Callable[[Publisher], object], told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        publish(Publisher("P_shop", transport=FakeTransport()))

@@ -89,7 +89,7 @@ def check_message(message: Message | None, body_bytes_max: int) -> None:
     if message is None:
         raise MessageIllegal("the message is null")
     if not isinstance(message, Message):
-        raise MessageIllegal(f"{message!r:.60} ({type(message).__name__}) is no message: give Message(topic, body)")
+        raise no_message(message)
     if message.topic is None:
         raise UsageError("The specified topic is blank")
     if message.body is None:
@@ -102,6 +102,18 @@ def check_message(message: Message | None, body_bytes_max: int) -> None:
         raise MessageIllegal("the message body length is zero")
     if len(body) > body_bytes_max:
         raise MessageIllegal(f"the message body size over max value, MAX: {body_bytes_max}")
+
+
+def whole(name: str, value: object) -> int:
+    """Return the value of an argument that is a whole number. Raises UsageError."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise UsageError(f"{name} is {value!r:.60} ({type(value).__name__}): give a whole number")
+    return value
+
+
+def no_message(given: object) -> MessageIllegal:
+    """Return the error for something else in place of a message."""
+    return MessageIllegal(f"{given!r:.60} ({type(given).__name__}) is no message: give Message(topic, body)")
 
 
 def check_batch(messages: object) -> None:

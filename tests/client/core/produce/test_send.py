@@ -80,6 +80,26 @@ def test_a_message_of_wrong_types_is_illegal_whichever_way_it_is_sent(way, messa
     assert script.seen == []
 
 
+@pytest.mark.parametrize("way", ["send", "send_async", "send_oneway"])
+@pytest.mark.parametrize(
+    ("chosen", "told"),
+    [
+        ({"queue": 0}, r"^queue is 0 \(int\): give a MessageQueue"),
+        ({"queue": ("orders", "broker-a", 0)}, "^queue is "),
+        ({"selector": "by key"}, r"^selector is 'by key' \(str\): give a function of queues, message and key"),
+        ({"selector": lambda queues, message, key: 0}, r"^the selector returned 0 \(int\): it is to return one of the queues"),
+        ({"timeout_ms": "3"}, r"^timeout_ms is '3' \(str\): give a whole number"),
+        ({"timeout_ms": 0.5}, "^timeout_ms is 0.5"),
+    ],
+)
+def test_a_choice_of_a_wrong_type_is_refused(way, chosen, told):
+    if way == "send_oneway" and "timeout_ms" in chosen:
+        pytest.skip("it waits for nothing")
+    script = Scripted()
+    with pytest.raises(UsageError, match=told):
+        script.run(getattr(producer(script), way)(Message("orders", b"x"), **chosen))
+
+
 def test_a_batch_that_is_no_list_is_refused():
     script = Scripted()
     for batch in (Message("orders", b"x"), "orders", 5):

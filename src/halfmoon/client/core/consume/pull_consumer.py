@@ -20,7 +20,7 @@ from halfmoon.client.core.consume.pull import max_offset, min_offset, offset_at
 from halfmoon.client.core.consume.pull_loop import FULL_PAUSE_MS, PullLoop
 from halfmoon.client.core.consume.running_info import running_info
 from halfmoon.client.core.instance import Instance
-from halfmoon.client.core.names import check_topic, unwrap, wrap
+from halfmoon.client.core.names import check_topic, unwrap, whole, wrap
 from halfmoon.client.settings import PullSettings
 from halfmoon.effects import Op, Signal, run, sleep, steady, wait
 from halfmoon.errors import HalfmoonError, NotRunning, OffsetIllegal, UsageError
@@ -265,8 +265,10 @@ class PullConsumerCore(PullLoop):
         self._check_running()
         self._settle()
         self._confirm()
+        if self._manual is None and not self.subscriptions:
+            raise UsageError("nothing is subscribed: call subscribe(topic) or assign(queues) before poll()")
         at = yield from steady()
-        over = at + (self.settings.poll_timeout_ms if timeout_ms is None else timeout_ms)
+        over = at + (self.settings.poll_timeout_ms if timeout_ms is None else whole("timeout_ms", timeout_ms))
         if self.settings.auto_commit and at >= self._commit_at_ms:
             self._commit_at_ms = at + self.settings.auto_commit_ms
             self._note_consumed()
