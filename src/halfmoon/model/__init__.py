@@ -353,9 +353,7 @@ def subscription(
 
     Follows FilterAPI.buildSubscriptionData and MessageSelector.bySql (RocketMQ 4.9.8).
     """
-    for name, value in (("expression", expression), ("expression_type", expression_type), ("sql", sql)):
-        if not isinstance(value, str) and (value is not None or name == "expression_type"):
-            raise UsageError(f"{name} of {topic!r:.60} is {value!r:.60} ({type(value).__name__}): give one text, such as 'A || B'")
+    _check_texts(topic, expression=expression, expression_type=expression_type, sql=sql)
     if sql is not None:
         if expression not in (None, "*") or expression_type != "TAG":
             raise UsageError("a subscription has tags or an SQL92 expression, not both")
@@ -376,6 +374,12 @@ def subscription(
                 "beside other tags. Separate tags with '||'; to filter by properties use SQL92: sql= in Python, --sql, sqlFilter"
             )
     return Subscription(topic, expression, "TAG", tags, frozenset(java_hash(tag) for tag in tags), version)
+
+
+def _check_texts(topic: str, **arguments: object) -> None:
+    for name, value in arguments.items():
+        if not isinstance(value, str) and (value is not None or name == "expression_type"):
+            raise UsageError(f"{name} of {topic!r:.60} is {value!r:.60} ({type(value).__name__}): give one text, such as 'A || B'")
 
 
 def tags_of(expression: str) -> frozenset[str]:

@@ -140,23 +140,16 @@ class Message(msgspec.Struct, metaclass=HintingStruct):
         if self.properties:
             self._check_names()
         properties = dict(self.properties)
-        try:
-            keys = self.keys if isinstance(self.keys, str) else " ".join(self.keys)
-        except TypeError:
-            wrong = next(key for key in self.keys if not isinstance(key, str))
-            raise MessageIllegal(_wrong("keys, an element of which", wrong, "a text")) from None
+        keys = self._joined_keys()
         if keys:
-            self._check_keys(keys)
             properties[KEYS] = keys
         if self.tag:
             check_tag(self.tag)
             properties[TAGS] = self.tag
-        if self.flag and not -(2**31) <= self.flag < 2**31:
-            raise MessageIllegal(f"flag is a number of 32 bits, not {self.flag}")
+        if self.flag:
+            self._check_flag()
         if self.delay_level:
-            if self.delay_level < 0:
-                raise MessageIllegal(f"delay_level is 1 to 18, or 0 for none, not {self.delay_level}")
-            properties[DELAY] = str(self.delay_level)
+            properties[DELAY] = self._level()
         if self.delay is not None or self.deliver_at is not None:
             properties.update(self._time_properties())
         properties[WAIT] = "true" if self.wait_store else "false"
@@ -179,9 +172,28 @@ class Message(msgspec.Struct, metaclass=HintingStruct):
             if not name.strip() or not value.strip():
                 raise MessageIllegal("The name or value of property can not be null or blank string!")
 
-    def _check_keys(self, joined: str) -> None:
-        if isinstance(self.keys, str) or joined.split() == [*self.keys]:
-            return
+    def _level(self) -> str:
+        if self.delay_level < 0:
+            raise MessageIllegal(f"delay_level is 1 to 18, or 0 for none, not {self.delay_level}")
+        return str(self.delay_level)
+
+    def _check_flag(self) -> None:
+        if not -(2**31) <= self.flag < 2**31:
+            raise MessageIllegal(f"flag is a number of 32 bits, not {self.flag}")
+
+    def _joined_keys(self) -> str:
+        if isinstance(self.keys, str):
+            return self.keys
+        try:
+            joined = " ".join(self.keys)
+        except TypeError:
+            wrong = next(key for key in self.keys if not isinstance(key, str))
+            raise MessageIllegal(_wrong("keys, an element of which", wrong, "a text")) from None
+        if joined.split() != [*self.keys]:
+            self._refuse_blanks()
+        return joined
+
+    def _refuse_blanks(self) -> None:
         for key in self.keys:
             if (parts := key.split()) != [key] and key:
                 raise MessageIllegal(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.generate_options import MODULE, SERVERS_MODULE, module, servers_module
+from tools.generate_options import MODULE, module
 from tools.generated import write_or_check
 
 ROOT = Path(__file__).parents[3]
@@ -118,4 +118,3 @@ def test_each_wrong_line_is_reported(reported: dict[int, str]):
 
 def test_the_options_are_those_of_the_settings_classes():
     assert write_or_check(MODULE, module(), ["--check"]) == 0
-    assert write_or_check(SERVERS_MODULE, servers_module(), ["--check"]) == 0
