@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -38,3 +39,38 @@ def test_a_package_that_is_missing_is_told_with_the_extra_that_brings_it(tmp_pat
         load("mistake")
 
     assert told.value.name == "not_installed_here"
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("reqest_uri", "did you mean 'request_uri'?"),
+        ("simple_servr", "did you mean 'simple_server'?"),
+        ("headers", "it is a module, which `import wsgiref.headers` brings"),
+    ],
+)
+def test_a_name_that_is_meant_otherwise_is_told(name: str, told: str):
+    with pytest.raises(AttributeError) as refused:
+        lazy("wsgiref", {"util": "request_uri"}, "simple_server")[0](name)
+    assert str(refused.value) == f"module 'wsgiref' has no attribute '{name}': {told}"
+
+
+def test_an_import_of_a_misspelt_name_is_told_too_and_one_of_a_module_goes_on():
+    with pytest.raises(ImportError, match=r"^cannot import name 'Mesage' from 'halfmoon': did you mean 'Message'\?$"):
+        from halfmoon import Mesage  # type: ignore[attr-defined]  # noqa: F401
+    with pytest.raises(ImportError, match=r"^cannot import name 'nothing_at_all' from 'halfmoon' \("):
+        from halfmoon import nothing_at_all  # type: ignore[attr-defined]  # noqa: F401
+    from halfmoon import sql92
+
+    assert sql92.__name__ == "halfmoon.sql92"
+
+
+def test_another_module_may_know_the_name_and_private_names_are_looked_up_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "names_of_a_test.py").write_text("def old_name(package, name): return f'{name} of {package} is new'\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    load, _ = lazy("wsgiref", {"util": "request_uri"}, others="names_of_a_test")
+
+    with pytest.raises(AttributeError, match=r"has no attribute 'old': old of wsgiref is new$"):
+        load("old")
+    with pytest.raises(AttributeError, match=r"has no attribute '_old'$"):
+        load("_old")

@@ -1,4 +1,4 @@
-"""Messages as users write them, subscriptions, addresses, and Java's hash of tags and keys as records and indexes have it."""
+"""Subscriptions, addresses, and Java's hash of tags and keys as records and indexes have it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfmoon.errors import MessageIllegal, UsageError
+from halfmoon.errors import UsageError
 from halfmoon.hot import tag_hash
-from halfmoon.model import Message, java_hash, one_line, split_address, split_addresses, subscription, tags_of
+from halfmoon.model import java_hash, one_line, split_address, split_addresses, subscription
 from halfmoon.wire import properties
 
 SLOTS = 5_000_000
@@ -74,73 +74,6 @@ def test_any_text_becomes_one_line_that_a_property_can_hold():
     assert one_line("x" * 9, 4) == "xxxx"
     assert one_line("abc  def", 4) == "abc"
     assert properties.decode(properties.encode({"why": one_line("\x01\x02z")})) == {"why": "z"}
-
-
-def test_a_message_travels_with_its_own_properties_and_the_protocol_s():
-    message = Message("orders", b"", tag="paid", keys=("k1", "k2"), properties={"colour": "red"}, delay_level=3, wait_store=False)
-    assert message.wire_properties() == {"colour": "red", "KEYS": "k1 k2", "TAGS": "paid", "DELAY": "3", "WAIT": "false"}
-    assert message.properties == {"colour": "red"}
-    assert Message("orders", b"").wire_properties() == {"WAIT": "true"}
-
-
-@pytest.mark.parametrize(
-    ("message", "reason"),
-    [
-        (Message("t", b"", properties={"TAGS": "x"}), "is used by system"),
-        (Message("t", b"", properties={" ": "x"}), "null or blank"),
-        (Message("t", b"", properties={"a": " "}), "null or blank"),
-        (Message("t", b"", properties={"a": "b\x01"}), "property 'a' contains a separator"),
-        (Message("t", b"", properties={"a\x02": "b"}), "contains a separator"),
-        (Message("t", b"", tag="a\x02b"), "property 'TAGS' contains a separator"),
-        (Message("t", b"", keys="a\x01b"), "property 'KEYS' contains a separator"),
-    ],
-)
-def test_what_a_property_cannot_hold_is_refused(message, reason):
-    with pytest.raises(MessageIllegal, match=reason):
-        message.wire_properties()
-
-
-@pytest.mark.parametrize(
-    ("message", "reason"),
-    [
-        (Message("t", b"", keys=["o-1", "order 7"]), "key 'order 7' has a blank, .*use 'order-7', or a user property"),
-        (Message("t", b"", keys=["a\tb"]), "use 'a-b'"),
-        (Message("t", b"", tag="a || b"), r"tag 'a \|\| b' cannot be subscribed to.*use 'a-b', or a user property"),
-        (Message("t", b"", tag=" paid"), "use 'paid', or a user property, which SQL92 finds"),
-        (Message("t", b"", tag="*"), "use a user property"),
-        (Message("t", b"", tag=" "), "use a user property"),
-    ],
-)
-def test_keys_and_tags_that_nothing_finds_are_refused_with_the_alternative(message, reason):
-    with pytest.raises(MessageIllegal, match=reason):
-        message.wire_properties()
-
-
-@given(st.text("ab |*\t\u2003", min_size=1))
-def test_each_tag_that_is_sent_is_what_a_list_of_tags_reads_it_as(tag):
-    try:
-        sent = Message("t", b"", tag=tag).wire_properties()["TAGS"]
-    except MessageIllegal:
-        assert tag == "*" or tag not in {*(part.strip() for part in tag.split("||"))}
-    else:
-        assert tags_of(sent) == {sent} != {"*"}
-
-
-@given(st.lists(st.text("ab \t\u2003", min_size=1)))
-def test_each_key_that_is_sent_is_found_as_it_was_given(keys):
-    try:
-        sent = Message("t", b"", keys=keys).wire_properties().get("KEYS", "")
-    except MessageIllegal:
-        assert any(key.split() != [key] for key in keys)
-    else:
-        assert sent.split() == keys
-
-
-def test_one_text_of_keys_may_hold_several_and_a_tag_may_hold_blanks_inside():
-    found = Message("t", b"", keys="k1 k2", tag="not paid").wire_properties()
-
-    assert (found["KEYS"], found["TAGS"]) == ("k1 k2", "not paid")
-    assert Message("t", b"", keys=["k1", ""]).wire_properties()["KEYS"].split() == ["k1"]
 
 
 @pytest.mark.parametrize(

@@ -116,4 +116,4 @@ __all__ = [
     "select_by_hash",
 ]
 
-__getattr__, __dir__ = _lazy(__name__, _PLACES, "__version__")
+__getattr__, __dir__ = _lazy(__name__, _PLACES, "__version__", others="halfmoon.model.old_names")

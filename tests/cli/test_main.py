@@ -67,7 +67,7 @@ SHARED |= {f"cli.shared{name}" for name in ("", ".app", ".command_group", ".line
 SHARED |= {f"client{name}" for name in ("", ".constructors", ".constructors.name_servers")}
 """Modules of the package that the list of all commands takes; of the client only the names of two variables."""
 FOR_A_HELP = SHARED | {f"cli.{name}" for name in ("topic", "shared.options", "shared.reading")}
-FOR_A_HELP |= {"conversion", "limits", "model", "shown", "shown.names", "shown.texts"}
+FOR_A_HELP |= {"conversion", "limits", "model", "model.message", "model.old_names", "shown", "shown.names", "shown.texts"}
 
 
 @pytest.mark.parametrize(("words", "expected"), [((), SHARED), (("--help",), SHARED), (("topic", "list", "--help"), FOR_A_HELP)])

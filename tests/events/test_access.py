@@ -39,7 +39,7 @@ def test_an_event_is_published_and_consumed_by_an_account_with_no_more_than_thes
         seen.append(event.payload)
 
     publisher = Publisher("P_shop", nameserver, topics=["TP_ORDER"], **SIGNED)
-    publisher.check("TP_ORDER", "EC_PAID")(lambda event: LocalTransactionState.UNKNOWN)
+    publisher.check("TP_ORDER", "EC_PAID")(lambda event, context: LocalTransactionState.UNKNOWN)
     with publisher, Consumers(mail, nameserver=nameserver, rebalance_ms=200, **SIGNED) as consumers:
         with local_transaction():
             publisher.publish("TP_ORDER", "EC_PAID", {"order_id": 42}, transactional=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from halfmoon.broker.settings import VipChannel
 from halfmoon.errors import SettingError
 from halfmoon.model import split_address
 from halfmoon.testing.local import LocalCluster
@@ -106,3 +107,11 @@ def test_a_wrong_setting_is_an_error_and_leaves_nothing_running(tmp_path: Path) 
     with pytest.raises(SettingError):
         cluster.start()
     assert not cluster.running
+
+
+def test_settings_may_be_keywords_which_go_before_the_mapping(tmp_path: Path) -> None:
+    given = {"autoCreateTopicEnable": "true", "brokerName": "broker-z"}
+    with LocalCluster(tmp_path, given, auto_create_topics=False, vip_channel=VipChannel.NEVER) as cluster:
+        assert send(cluster, b"refused").code == 17
+    with pytest.raises(SettingError, match="unknown setting 'auto_create'"):
+        LocalCluster(tmp_path, auto_create=False).start()  # type: ignore[call-arg]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from halfmoon.errors import SendFailed, UsageError
+from halfmoon.errors import SendFailed, SettingError, UsageError
 from halfmoon.model import LocalTransactionState, Message, StoredMessage
 from halfmoon.testing.world import World, milliseconds
 
@@ -203,3 +203,26 @@ def test_a_duration_is_seconds_or_a_text_with_its_unit(duration: Any, ms: int) -
 def test_what_a_world_does_not_have_is_refused(wrong: Any) -> None:
     with pytest.raises(UsageError):
         wrong(World())
+
+
+def test_what_is_no_function_is_refused_where_a_consumer_or_a_check_is_made():
+    world = World()
+    with pytest.raises(UsageError, match="takes a function, not 'orders'"):
+        world.consumer("orders", "orders")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="takes a function, not None"):
+        world.transaction_producer(None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda: World(auto_create_topic=False), "unknown setting 'auto_create_topic'; did you mean 'auto_create_topics'"),
+        (lambda: World(default_queue_count=0), "default_queue_count = 0: must be a whole number, 1 to"),
+        (lambda: World(store={"flush_disk": "SYNC_FLUSH"}), "did you mean 'flush_disk_type'"),
+        (lambda: World().producer(linger="5"), "unknown setting 'linger'; did you mean 'linger_ms'"),
+        (lambda: World().consumer("orders", print, threads="many"), "threads = 'many'"),
+    ],
+)
+def test_settings_of_a_world_and_its_clients_that_do_not_fit_are_refused_as_those_of_real_ones(make, told):
+    with pytest.raises(SettingError, match=told):
+        make()

@@ -14,7 +14,7 @@ from typing import Any, TypeVar, Unpack
 from halfmoon.allocation import Strategy
 from halfmoon.client.constructors.options import ProducerArguments, PullArguments, PushArguments
 from halfmoon.client.core.admin.delay import recall
-from halfmoon.client.core.consume.listener import ConsumeContext
+from halfmoon.client.core.consume.listener import ConsumeContext, check_callable
 from halfmoon.client.core.consume.member import GroupMember
 from halfmoon.client.core.consume.offsets import LocalOffsets, RemoteOffsets, offsets_of
 from halfmoon.client.core.consume.orderly import push_core
@@ -39,7 +39,7 @@ from halfmoon.client.settings import (
     settings_of,
 )
 from halfmoon.client.spans import INSTALLED, add_spans, listener_with_spans
-from halfmoon.effects import at_once
+from halfmoon.effects import at_once, run
 from halfmoon.errors import BrokerError, NetworkError, NotRunning, TooManyRequests, UsageError
 from halfmoon.model import Message, MessageModel, MessageQueue, SendResult, StoredMessage
 from halfmoon.runtime.drivers.asyncio_driver import AsyncioDriver
@@ -60,9 +60,17 @@ __all__ = [
 ]
 
 C = TypeVar("C", bound=ConsumerSettings)
+P = TypeVar("P", bound=ProducerSettings)
 
 ASYNC_MAX = 50_000
 """Asynchronous sends of one producer in flight; one more is refused. Follows the queue of the original's sender pool."""
+
+
+def producer_settings(kind: type[P], values: Mapping[str, Any]) -> P:
+    """Return checked settings of a producer from keyword arguments. Raises SettingError, and UsageError for its group."""
+    checked = settings_of(kind, values)
+    check_group(checked.group, "DEFAULT_PRODUCER")
+    return checked
 
 
 class AsyncProducer(Client[ProducerSettings]):
@@ -86,8 +94,7 @@ class AsyncProducer(Client[ProducerSettings]):
     """Sends as operations."""
 
     def __init__(self, settings: ProducerSettings | None = None, **values: Unpack[ProducerArguments]) -> None:
-        checked = settings_of(self._kind, {**(values_of(settings) if settings else {}), **values})
-        check_group(checked.group, "DEFAULT_PRODUCER")
+        checked = producer_settings(self._kind, {**(values_of(settings) if settings else {}), **values})
         super().__init__(checked)
         kind = LingeringSender if checked.linger_ms else Sender
         self.sender = kind(checked, self.instance.routes, self._ids)
@@ -162,6 +169,8 @@ class AsyncProducer(Client[ProducerSettings]):
         at once. Raises TooManyRequests when `ASYNC_MAX` are under way.
         """
         self._check_loop()
+        if callback is not None:
+            check_callable("send_async", callback)
         self._pending += 1
         if self._pending > ASYNC_MAX:
             self._pending -= 1
@@ -288,15 +297,6 @@ class GroupClient(Client[C]):
         await driver.run(self.core.stop())
 
 
-def _refuse_function(expression: object) -> None:
-    """Raise UsageError for a listener in the place of an expression."""
-    if callable(expression):
-        raise UsageError(
-            "subscribe(topic, expression) takes no function: a push consumer has one listener, which "
-            "consumer.on_message(function) sets, and a pull consumer is polled"
-        )
-
-
 class AsyncPushConsumer(GroupClient[PushSettings]):
     """Hands messages to a listener as they arrive.
 
@@ -333,7 +333,6 @@ class AsyncPushConsumer(GroupClient[PushSettings]):
         ``expression`` is ``*`` or tags (``A || B``), ``sql`` an expression over properties (``"a > 5 AND b = 'x'"``).
         A broker that refuses the expression does so when the consumer starts: SubscriptionParseFailed names the place and a remedy.
         """
-        _refuse_function(expression)
         self.core.subscribe(topic, expression, expression_type, sql=sql, version=self.clock.now())
 
     def unsubscribe(self, topic: str) -> None:
@@ -342,8 +341,9 @@ class AsyncPushConsumer(GroupClient[PushSettings]):
 
     def on_message(self, listener: Callable[..., Any]) -> Callable[..., Any]:
         """Set the listener; may be used as a decorator."""
-        spans = self.settings.spans and INSTALLED
-        self.core.on_message(listener_with_spans(listener, self.settings.group) if spans else listener)
+        self.core.on_message(listener)
+        if self.settings.spans and INSTALLED:
+            self.core.on_message(listener_with_spans(listener, self.settings.group))
         return listener
 
     def suspend(self) -> None:
@@ -389,7 +389,6 @@ class AsyncPullConsumer(GroupClient[PullSettings]):
 
     def subscribe(self, topic: str, expression: str = "*", expression_type: str = "TAG", *, sql: str | None = None) -> None:
         """Subscribe to a topic whose queues the group shares, filtered by tags or an SQL92 expression. Excludes `assign`."""
-        _refuse_function(expression)
         self.core.subscribe(topic, expression, expression_type, sql=sql, version=self.clock.now())
 
     def unsubscribe(self, topic: str) -> None:

@@ -10,14 +10,14 @@ import time
 from collections.abc import Mapping
 from functools import lru_cache
 from inspect import isgenerator
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 from halfmoon.client.constructors.by_keyword import ByKeyword
 from halfmoon.client.constructors.name_servers import default_name_servers
 from halfmoon.client.core.instance import Instance, client_id
 from halfmoon.client.settings import ENVIRONMENT, ClientSettings, settings_of, with_environment
 from halfmoon.effects import Op
-from halfmoon.errors import NoNameServer, NotRunning, UsageError
+from halfmoon.errors import NoNameServer, NotRunning, SettingError, UsageError
 from halfmoon.model import split_addresses
 from halfmoon.runtime.clock import Clock
 from halfmoon.runtime.connections.asyncio_connections import Connections, local_ip
@@ -54,23 +54,41 @@ def from_environment(given: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
+class Reach(NamedTuple, Generic[S]):
+    """How a client reaches its servers: its settings with those that the environment adds, and what these stand for."""
+
+    settings: S
+    tls: OutgoingTls | None
+    """How its connections are encrypted; None: not at all."""
+    credentials: Credentials | None
+    """Signer of its requests; None: they are not signed."""
+
+
+def reach_of(settings: S) -> Reach[S]:
+    """Return how a client with these settings reaches its servers. Opens no connection and looks up no host.
+
+    Raises SettingError for what does not fit, here or in the environment, and for files that cannot be read.
+    """
+    if not settings.nameserver and (known := default_name_servers(os.environ)).addresses:
+        try:
+            settings = settings_of(type(settings), {**values_of(settings), "nameserver": known.addresses})
+        except UsageError as exc:
+            raise SettingError(f"environment variable {known.variable}: {exc}") from None
+        if known.conflict:
+            _warn_once(known.conflict)
+    settings = with_environment(settings, os.environ)
+    given = settings.access_key, settings.secret_key, settings.security_token, settings.credentials
+    return Reach(settings, _tls_of(settings) if settings.use_tls else None, credentials(os.environ, *given))
+
+
 class Client(ByKeyword, Generic[S]):
     """Base of all clients. A subclass defines how it begins and how it finishes."""
 
     def __init__(self, settings: S, *, stable_id: bool = False, threads: int = THREADS) -> None:
-        if not settings.nameserver and (known := default_name_servers(os.environ)).addresses:
-            settings = settings_of(type(settings), {**values_of(settings), "nameserver": known.addresses})
-            if known.conflict:
-                _warn_once(known.conflict)
-        self.settings = settings = with_environment(settings, os.environ)
+        self.settings, self.tls, self.credentials = reach_of(settings)
+        settings = self.settings
         self.called = type(self).__name__
         """Name of the class that the program uses, for errors: a blocking client is over an asyncio one."""
-        self.tls = _tls_of(settings) if settings.use_tls else None
-        """How its connections are encrypted; None: not at all."""
-        self.credentials = credentials(
-            os.environ, settings.access_key, settings.secret_key, settings.security_token, settings.credentials
-        )
-        """Signer of this client's requests; None: they are not signed."""
         self._signed = frozenset(split_addresses(getattr(settings, "signed_addresses", "")))
         ip = local_ip(settings.nameserver.split(";")[0] or None)
         process = f"{os.getpid()}#{time.monotonic_ns() + random.SystemRandom().randrange(1000)}"

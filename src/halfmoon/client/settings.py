@@ -8,12 +8,13 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
 from halfmoon.documentation import see
-from halfmoon.errors import SettingError
+from halfmoon.errors import SettingError, UsageError
 from halfmoon.limits import RECONSUME_MAX
 from halfmoon.model import ConsumeFrom, MessageModel, split_addresses
 from halfmoon.settings import check, forms, setting, value_of
 
 S = TypeVar("S", bound="ClientSettings")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -306,12 +307,12 @@ def with_environment(settings: S, environment: Mapping[str, str]) -> S:
     return replace(settings, **found)
 
 
-def settings_of(cls: type[S], values: Mapping[str, Any]) -> S:
+def settings_of(cls: type[T], values: Mapping[str, Any]) -> T:
     """Return checked settings from keyword arguments. Raises SettingError, which names the setting and the nearest right one.
 
     A setting by RocketMQ's key, in whatever spelling (``sendMsgTimeout``, ``send_msg_timeout``), is told by our name, too.
     """
-    known = {field.name: _letters(field.metadata["java"] or "") for field in fields(cls)}
+    known = {field.name: _letters(field.metadata["java"] or "") for field in fields(cls)}  # type: ignore[arg-type]  # a dataclass
     for name in values:
         if name not in known:
             near = [ours for ours, java in known.items() if java == _letters(name)] or difflib.get_close_matches(name, known, 1)
@@ -326,10 +327,14 @@ def _letters(name: str) -> str:
 def _normal(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values with name servers as plain addresses, the namespace that their names may carry, and codes as a tuple."""
     changes: dict[str, Any] = {}
-    if isinstance(servers := values.get("nameserver"), str | list | tuple):
-        texts = servers.replace(",", ";").split(";") if isinstance(servers, str) else servers
+    servers = values.get("nameserver")
+    texts = servers.replace(",", ";").split(";") if isinstance(servers, str) else servers
+    if isinstance(texts, list | tuple) and all(isinstance(text, str) for text in texts):
         plain = [text.strip().removeprefix("http://").removeprefix("https://").rstrip("/") for text in texts if text.strip()]
-        changes["nameserver"] = ";".join(split_addresses(plain))
+        try:
+            changes["nameserver"] = ";".join(split_addresses(plain))
+        except UsageError as exc:
+            raise SettingError(f"nameserver: {exc} (an example: 127.0.0.1:9876)") from None
         if not values.get("namespace") and plain and plain[0].startswith("MQ_INST_") and plain[0] != texts[0].strip():
             changes["namespace"] = plain[0].split(".")[0]
     if isinstance(codes := values.get("retry_codes"), list | set | frozenset):

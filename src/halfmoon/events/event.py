@@ -84,9 +84,17 @@ def check_name(what: str, name: object) -> str:
 
 def check_code(code: object) -> str:
     """Return an event code if it can be a tag: no blank, no ``|``. Raises NameRefused."""
+    if code is None:
+        raise NameRefused("an event needs a code beside its topic, such as publish('TP_ORDER', 'EC_PAID', payload)")
     if not isinstance(code, str) or not _CODE.fullmatch(code) or len(code) > NAME_LENGTH_MAX:
         raise NameRefused(f"event code {code!r:.60}: use 1 to {NAME_LENGTH_MAX} letters, digits, '_', '-', '.' or ':'")
     return code
+
+
+def check_flag(name: str, value: object) -> None:
+    """Raise UsageError unless the value of an argument is True or False."""
+    if not isinstance(value, bool):
+        raise UsageError(f"{name} must be True or False, not {value!r:.40}")
 
 
 def check_whole(name: str, value: object, low: int, high: int) -> int:
@@ -111,7 +119,9 @@ def due_ms(delay: float | timedelta | None, deliver_at: datetime | int | None) -
         return None
     now_ms = time.time_ns() // 1_000_000
     try:
-        asked = Message("", b"", delay=delay, deliver_at=deliver_at).wire_properties()
+        message = Message("", b"", delay=delay, deliver_at=deliver_at)
+        message.check_types()
+        asked = message.wire_properties()
         due = int(asked[TIMER_DELIVER_MS]) if TIMER_DELIVER_MS in asked else now_ms + int(asked[TIMER_DELAY_MS])
     except (TypeError, ValueError) as exc:
         raise UsageError(f"delay is seconds or a timedelta, deliver_at ms since the epoch or an aware datetime: {exc}") from None

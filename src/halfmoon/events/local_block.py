@@ -19,6 +19,7 @@ from typing import Any
 
 from halfmoon.errors import UsageError
 from halfmoon.events.databases.database import Rows
+from halfmoon.events.databases.given import described
 from halfmoon.events.databases.provider import DatabaseProvider
 from halfmoon.events.errors import NoTransaction, TransactionDoomed, TransactionEnded
 from halfmoon.events.transaction import LocalTransaction, Status, active_transactions, bind
@@ -184,7 +185,8 @@ class LocalProvider(DatabaseProvider):
     def _of(self, handle: object) -> LocalTransaction:
         if not isinstance(handle, LocalTransaction) or handle.source is not self:
             raise UsageError(
-                f"session={handle!r:.60}: this publisher has no database; name what `with local_transaction() as` gave"
+                f"session= is {described(handle)}, and this publisher has no database: say which with Publisher(session=…), or "
+                "name what `with local_transaction() as` gave"
             )
         if not handle.active:
             raise TransactionEnded("the local transaction that was named has ended")

@@ -78,7 +78,7 @@ class StoreSettings:
     readable_by: str = setting(
         "owner",
         choices=("owner", "group", "all"),
-        why="Who may read new files in the data directory (0600 in 0700, 0640 in 0750, 0644 in 0755), regardless of the umask; "
+        why="Readers of new files in the data directory (0600 in 0700, 0640 in 0750, 0644 in 0755), regardless of the umask; "
         "existing files keep their modes.",
     )
     delete_when: str = setting(

@@ -17,7 +17,7 @@ from halfmoon.client.core.instance import Instance
 from halfmoon.client.core.produce.send import Sender
 from halfmoon.client.core.produce.transaction import Transactions
 from halfmoon.client.core.produce.transaction_check import CheckFunction, TransactionListener
-from halfmoon.client.settings import ClientSettings, ProducerSettings, PullSettings, PushSettings, TransactionSettings
+from halfmoon.client.settings import ClientSettings, ProducerSettings, PullSettings, PushSettings, TransactionSettings, settings_of
 from halfmoon.effects import Op
 from halfmoon.model import Message, MessageQueue, SendResult
 from halfmoon.testing.cluster import Cluster, client_host
@@ -64,7 +64,7 @@ class SimProducer(SimClient):
     """A producer in virtual time. ``values`` are `ProducerSettings`."""
 
     def __init__(self, cluster: Cluster, name: str = "producer", **values: Any) -> None:
-        settings = ProducerSettings(**{"group": "P_test", "nameserver": nameservers(cluster), **values})
+        settings = settings_of(ProducerSettings, {"group": "P_test", "nameserver": nameservers(cluster), **values})
         super().__init__(cluster, settings, name)
         self.sender = Sender(settings, self.instance.routes, self.ids)
         self.instance.producer_group = self.sender.group
@@ -89,7 +89,7 @@ class SimTransactionProducer(SimClient):
         clock: Callable[[], int] | None = None,
         **values: Any,
     ) -> None:
-        settings = TransactionSettings(**{"group": "P_test", "nameserver": nameservers(cluster), **values})
+        settings = settings_of(TransactionSettings, {"group": "P_test", "nameserver": nameservers(cluster), **values})
         super().__init__(cluster, settings, name, clock=clock)
         self._network = cluster.network
         self.sender = Sender(settings, self.instance.routes, self.ids)
@@ -137,7 +137,7 @@ class SimPushConsumer(SimConsumer[PushConsumerCore]):
         name: str = "consumer",
         make_offsets: MakeOffsets = RemoteOffsets, clock: Callable[[], int] | None = None, **values: Any,
     ) -> None:  # fmt: skip
-        settings = PushSettings(**{"group": "C_test", "nameserver": nameservers(cluster), **values})
+        settings = settings_of(PushSettings, {"group": "C_test", "nameserver": nameservers(cluster), **values})
         super().__init__(cluster, settings, name, clock=clock)
         offsets = make_offsets(self.instance.wire(settings.group), self.instance.routes, settings.request_timeout_ms)
         core = push_core(settings, self.instance, offsets, self.ids)
@@ -156,7 +156,7 @@ class SimPullConsumer(SimConsumer[PullConsumerCore]):
         self, cluster: Cluster, topic: str, *, expression: str = "*", name: str = "consumer",
         make_core: Callable[..., PullConsumerCore] = PullConsumerCore, make_offsets: MakeOffsets = RemoteOffsets, **values: Any,
     ) -> None:  # fmt: skip
-        settings = PullSettings(**{"group": "C_test", "nameserver": nameservers(cluster), **values})
+        settings = settings_of(PullSettings, {"group": "C_test", "nameserver": nameservers(cluster), **values})
         super().__init__(cluster, settings, name)
         offsets = make_offsets(self.instance.wire(settings.group), self.instance.routes, settings.request_timeout_ms)
         self.begin(make_core(settings, self.instance, offsets), {topic: expression}, cluster.timeline.now)

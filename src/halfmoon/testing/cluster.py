@@ -24,6 +24,7 @@ from halfmoon.testing.disk import SimDisk, Stopped
 from halfmoon.testing.driver import Calls, Driver, Handler, Loss, Task
 from halfmoon.testing.host import CoreHost
 from halfmoon.testing.network import DELAY_US, Network
+from halfmoon.testing.options import BrokerOptions, StoreOptions
 from halfmoon.testing.requests import messages_of, pull_request, send_request
 from halfmoon.testing.timeline import START_MS, Timeline
 from halfmoon.wire.codes import JSON
@@ -36,7 +37,7 @@ T = TypeVar("T")
 WORK_US = (50, 2_000)
 """Duration of a sync on an ordinary disk, microseconds."""
 
-SMALL: dict[str, Any] = {
+SMALL: StoreOptions = {
     "commit_log_file_bytes": 128 * 1024, "queue_file_bytes": 20 * 200, "hash_slots": 50, "index_entries_max": 600
 }  # fmt: skip
 """Store settings that make files roll over often."""
@@ -83,8 +84,8 @@ class Cluster:
         brokers: int = 1,
         nameservers: int = 1,
         flush: str = "async",
-        store: dict[str, Any] | None = None,
-        broker: dict[str, Any] | None = None,
+        store: StoreOptions | None = None,
+        broker: BrokerOptions | None = None,
         make_broker: Callable[..., Core] = Broker,
         wrap_disk: Callable[[SimDisk], Disk] = lambda disk: disk,
         work_us: tuple[int, int] = WORK_US,
@@ -96,9 +97,9 @@ class Cluster:
         self.losses: list[Loss] = []
         self.flush, self.work_us = flush, work_us
         self._make_broker, self._wrap_disk = make_broker, wrap_disk
-        self._store_settings = StoreSettings(
-            **{**SMALL, "flush_disk_type": SYNC_FLUSH if flush == "sync" else ASYNC_FLUSH, **(store or {})}
-        )
+        flush_type = SYNC_FLUSH if flush == "sync" else ASYNC_FLUSH
+        stored: dict[str, Any] = {**SMALL, "flush_disk_type": flush_type, **(store or {})}
+        self._store_settings = StoreSettings(**stored)
         self._broker_overrides = broker or {}
         self.nameservers = [
             CoreHost(self.timeline, self.network, f"10.0.1.{i + 1}", [NAMESERVER_PORT], f"nameserver-{i}")

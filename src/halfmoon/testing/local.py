@@ -12,11 +12,13 @@ import socket
 import threading
 from collections.abc import Coroutine, Mapping
 from contextlib import suppress
+from enum import Enum
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 from halfmoon.programs.configuration import BROKER, NAME_SERVER, configuration
 from halfmoon.programs.embedded import SMALL, Programs, both, kill, start, stop
+from halfmoon.testing.options import ClusterOptions
 
 T = TypeVar("T")
 
@@ -29,15 +31,16 @@ class LocalCluster:
     """One name server and one broker in this process.
 
     ``data`` is the store's directory, made when it is missing. ``settings`` are any settings of name server, broker and store, by
-    our names or RocketMQ's (``{"flushDiskType": "SYNC_FLUSH"}``). ``nameserver`` and ``broker`` are addresses, ``127.0.0.1:port``,
+    our names or RocketMQ's (``{"flushDiskType": "SYNC_FLUSH"}``); ours that only one of the three has may be keywords, too
+    (``flush_disk_type="SYNC_FLUSH"``). ``nameserver`` and ``broker`` are addresses, ``127.0.0.1:port``,
     known once it was started. Use it as a context manager, or call `start` and `stop`. Belongs to one thread.
     """
 
-    def __init__(self, data: Path, settings: Mapping[str, object] | None = None) -> None:
+    def __init__(self, data: Path, settings: Mapping[str, object] | None = None, **named: Unpack[ClusterOptions]) -> None:
         self.data = data
         self.nameserver = ""
         self.broker = ""
-        self._settings = {**SMALL, **(settings or {})}
+        self._settings: dict[str, object] = {**SMALL, **(settings or {}), **named}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._programs: Programs = ()
@@ -129,7 +132,7 @@ class LocalCluster:
         settings = configuration(
             {**NAME_SERVER, **BROKER},
             host=HOST,
-            assignments=[f"{name}={value}" for name, value in {**self._settings, **ports}.items()],
+            assignments=[f"{name}={_text(value)}" for name, value in {**self._settings, **ports}.items()],
         )
         self._programs = names, broker = await both(settings, self.data)
         self._ports = (names.port, broker.port)
@@ -144,3 +147,7 @@ class LocalCluster:
         self._thread.join(WAIT_S)
         loop.close()
         self._programs = ()
+
+
+def _text(value: object) -> object:
+    return value.name if isinstance(value, Enum) else value

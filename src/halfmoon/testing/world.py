@@ -20,13 +20,18 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar, Unpack
 
+from halfmoon.broker.settings import BrokerSettings
 from halfmoon.client.constructors.options import ProducerOptions, PushOptions, TransactionOptions
+from halfmoon.client.core.consume.listener import check_callable
 from halfmoon.client.core.produce.transaction import Limits, OpenHalf
+from halfmoon.client.settings import settings_of
 from halfmoon.effects import Call, Op, Signal, wait
 from halfmoon.errors import UsageError
 from halfmoon.model import ConsumeFrom, LocalTransactionState, Message, SendResult, StoredMessage
+from halfmoon.store.settings import StoreSettings
 from halfmoon.testing.clients import SimClient, SimProducer, SimPushConsumer, SimTransactionProducer
 from halfmoon.testing.cluster import Cluster
+from halfmoon.testing.options import BrokerOptions, StoreOptions
 from halfmoon.testing.requests import messages_of, pull_request
 from halfmoon.wire.headers.client import HeartBeat
 from halfmoon.wire.headers.offset import GetMaxOffset, OffsetReply
@@ -36,7 +41,7 @@ from halfmoon.wire.headers.transaction import EndTransaction
 
 T = TypeVar("T")
 
-LARGE: dict[str, Any] = {
+LARGE: StoreOptions = {
     "commit_log_file_bytes": 8 * 1024 * 1024, "queue_file_bytes": 20 * 5000, "hash_slots": 1000, "index_entries_max": 4000
 }  # fmt: skip
 """Store settings: a message may be as large as at a broker."""
@@ -130,12 +135,16 @@ class World:
         assert [message.body for message in got] == [b"paid"]
 
     ``seed`` decides everything random. ``start_ms`` is when time begins, in milliseconds since the epoch; None: now. ``store`` and
-    ``broker`` are settings by our names. Safe to use from many threads; nothing waits in real time.
+    ``broker`` are settings by our names. Safe to use from many threads; nothing waits in real time. Raises SettingError.
     """
 
-    def __init__(self, *, seed: int = 1, start_ms: int | None = None, store: dict[str, Any] | None = None, **broker: Any) -> None:
+    def __init__(
+        self, *, seed: int = 1, start_ms: int | None = None, store: StoreOptions | None = None, **broker: Unpack[BrokerOptions]
+    ) -> None:
         start_ms = time.time_ns() // 1_000_000 if start_ms is None else start_ms
-        settings = {**LARGE, **(store or {})}
+        settings: StoreOptions = {**LARGE, **(store or {})}
+        settings_of(StoreSettings, settings)
+        settings_of(BrokerSettings, broker)
         self.cluster = Cluster(seed, store=settings, broker=broker, work_us=(0, 0), start_ms=start_ms, delay_us=(0, 0))
         self.lock = threading.RLock()
         self._calls: deque[UserCall] = deque()
@@ -211,8 +220,9 @@ class World:
     def later(self, function: Callable[..., Any], owner: object, *, is_check: bool = False) -> Callable[..., Op[Any]]:
         """Return what clients call in place of the user's function: it waits until the world's owner lets that run.
 
-        ``owner`` is any object that stands for the client, for `forget`.
+        ``owner`` is any object that stands for the client, for `forget`. Raises UsageError for what is no function.
         """
+        check_callable("a client of the world", function)
 
         def waiting(*arguments: Any) -> Op[Any]:
             call = UserCall(partial(function, *arguments), is_check=is_check, owner=owner)
@@ -262,6 +272,7 @@ class World:
         Makes the topic, where there is none, with one queue. A new group begins with the oldest message. ``settings`` are
         `PushSettings`.
         """
+        check_callable("a consumer of the world", function)
         values: dict[str, Any] = {"group": group, "consume_from": ConsumeFrom.FIRST_OFFSET, **settings}
         return self.subscriber({topic: expression}, lambda messages, context: function(messages[0]), **values)
 

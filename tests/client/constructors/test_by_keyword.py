@@ -6,9 +6,20 @@ from typing import Any
 
 import pytest
 
-from halfmoon import Admin, AsyncProducer, Producer, ProducerSettings, PullConsumer, PushConsumer, TransactionProducer
+from halfmoon import (
+    Admin,
+    AsyncProducer,
+    AsyncPullConsumer,
+    AsyncPushConsumer,
+    AsyncTransactionProducer,
+    Producer,
+    ProducerSettings,
+    PullConsumer,
+    PushConsumer,
+    TransactionProducer,
+)
 from halfmoon.client.admin import AdminSettings
-from halfmoon.errors import NotRunning, SettingError, UsageError
+from halfmoon.errors import MessageIllegal, NotRunning, SettingError, UsageError
 from halfmoon.model import Message
 
 
@@ -66,7 +77,107 @@ async def test_a_client_that_was_not_started_is_called_by_the_name_of_its_class(
             producer.running() if make is AsyncProducer else producer.send(Message("orders", b"paid"))
 
 
-@pytest.mark.parametrize("make", [PushConsumer, PullConsumer])
-def test_a_listener_in_the_place_of_an_expression_is_refused_with_the_place_for_it(make: Any):
+CONSUMERS = [PushConsumer, PullConsumer, AsyncPushConsumer, AsyncPullConsumer]
+
+
+@pytest.mark.parametrize("make", CONSUMERS)
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("orders", print), {}),
+        (("orders", print), {"expression": "paid"}),
+        (("orders", "paid", print), {}),
+        (("orders", "paid", "TAG", print), {}),
+        (("orders",), {"expression": print}),
+        (("orders",), {"callback": print}),
+        (("orders",), {"sql": len}),
+    ],
+)
+def test_a_listener_among_the_arguments_of_subscribe_is_refused_with_the_place_for_it(
+    make: Any, arguments: tuple[Any, ...], named: dict[str, Any]
+):
     with pytest.raises(UsageError, match=r"takes no function: a push consumer has one listener, which consumer\.on_message"):
-        make(group="C_test").subscribe("orders", print)
+        make(group="C_test").subscribe(*arguments, **named)
+
+
+@pytest.mark.parametrize("make", CONSUMERS)
+@pytest.mark.parametrize(
+    ("arguments", "named", "told"),
+    [
+        ((), {}, r"subscribe\(topic, expression\), or subscribe\(topic, sql=…\): missing a required argument: 'topic'"),
+        (("orders", "A"), {"tags": "B"}, "unexpected keyword argument 'tags'"),
+        (("orders", "A"), {"expression": "B"}, "multiple values for argument 'expression'"),
+        (("orders", "A", "TAG", "B"), {}, "too many positional arguments"),
+        ((["orders", "paid"],), {}, r"topic is \['orders', 'paid'\] \(list\): give one text"),
+        (("orders", ["A", "B"]), {}, r"expression of 'orders' is \['A', 'B'\] \(list\): give one text, such as 'A \|\| B'"),
+        (("orders", b"A"), {}, r"expression of 'orders' is b'A' \(bytes\)"),
+        (("orders", "A", None), {}, r"expression_type of 'orders' is None"),
+        (("orders",), {"sql": 5}, r"sql of 'orders' is 5 \(int\)"),
+        (("orders", "a > 5", "SQL"), {}, "no filter is of type 'SQL': give tags or SQL92"),
+        (("orders", "a > 5"), {"sql": "a > 5"}, "tags or an SQL92 expression, not both"),
+    ],
+)
+def test_arguments_that_subscribe_does_not_take_are_refused_at_once(
+    make: Any, arguments: tuple[Any, ...], named: dict[str, Any], told: str
+):
+    with pytest.raises(UsageError, match=told):
+        make(group="C_test").subscribe(*arguments, **named)
+
+
+def test_subscribe_of_a_users_subclass_takes_what_it_likes():
+    class ShopConsumer(PushConsumer):
+        def subscribe(self, topic: str, listener: Any) -> None:  # type: ignore[override]
+            super().subscribe(topic)
+            self.on_message(listener)
+
+    consumer = ShopConsumer(group="C_test")
+    consumer.subscribe("orders", print)
+    assert consumer._client.core.subscriptions.keys() == {"orders"}
+
+
+@pytest.mark.parametrize("make", [PushConsumer, AsyncPushConsumer])
+@pytest.mark.parametrize(
+    ("listener", "told"),
+    [
+        ("handle", r"on_message takes a function, not 'handle' \(str\)"),
+        (None, "on_message takes a function, not None"),
+        (lambda: None, r"a listener takes the messages, or the messages and their context, and .* has \(\)"),
+        (lambda messages, context, database: None, r"has \(messages, context, database\)"),
+        (lambda *, messages: None, r"has \(\*, messages\)"),
+    ],
+)
+def test_a_listener_that_no_delivery_could_call_is_refused_where_it_is_set(make: Any, listener: Any, told: str):
+    with pytest.raises(UsageError, match=told):
+        make(group="C_test").on_message(listener)
+
+
+@pytest.mark.parametrize(
+    "listener",
+    [print, lambda messages: None, lambda messages, context: None, lambda *messages: None, lambda messages, tries=3: None],
+)
+def test_a_listener_of_the_messages_and_perhaps_their_context_is_taken(listener: Any):
+    consumer = PushConsumer(group="C_test")
+    assert consumer.on_message(listener) is listener
+
+
+@pytest.mark.parametrize("queue", ["orders", 0, ("orders", "broker-a", 0)])
+async def test_what_is_no_queue_is_not_assigned(queue: Any):
+    consumer = AsyncPullConsumer(group="C_test")
+    with pytest.raises(UsageError, match=r"is no queue: give a MessageQueue, as queues\(topic\) returns them"):
+        await consumer.assign([queue])
+
+
+async def test_a_listener_of_changed_queues_is_a_function():
+    with pytest.raises(UsageError, match="on_queues_changed takes a function, not 'orders'"):
+        await AsyncPullConsumer(group="C_test").on_queues_changed("orders", "orders")  # type: ignore[arg-type]
+
+
+async def test_what_is_no_function_or_message_is_refused_by_transactional_producers_and_asynchronous_sends():
+    for make in (TransactionProducer, AsyncTransactionProducer):
+        with pytest.raises(UsageError, match="a check is a function of a message, not 'committed'"):
+            make(group="P_test", check="committed")
+    producer = AsyncTransactionProducer(group="P_test")
+    with pytest.raises(MessageIllegal, match=r"'orders' \(str\) is no message: give Message\(topic, body\)"):
+        producer.half("orders")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"send_async takes a function, not 'told' \(str\)"):
+        producer.send_async(Message("orders", b"paid"), "told")  # type: ignore[arg-type]

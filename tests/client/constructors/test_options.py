@@ -14,12 +14,16 @@ from tools.generated import write_or_check
 
 ROOT = Path(__file__).parents[3]
 HEAD = """\
+from pathlib import Path
+
 from halfmoon import (
     Admin, AsyncAdmin, AsyncProducer, AsyncPullConsumer, AsyncPushConsumer, AsyncTransactionProducer, ConsumeFrom, MessageModel,
-    Producer, ProducerSettings, PullConsumer, PushConsumer, TransactionProducer,
+    Message, Producer, ProducerSettings, PullConsumer, PushConsumer, TransactionProducer,
 )
+from halfmoon.broker.settings import VipChannel
 from halfmoon.client.ranges import Ranges
 from halfmoon.events import Consumers, Publisher, run, run_async
+from halfmoon.testing.local import LocalCluster
 from halfmoon.testing.world import World
 
 ADDRESS = "127.0.0.1:9876"
@@ -42,6 +46,9 @@ Publisher(group="P_shop", nameserver=ADDRESS, default="plain", check_threads=2)
 Consumers(nameserver=ADDRESS, threads=2, close_wait_ms=10, groups={"S_mail": {"threads": 1}})
 run("shop.consumers", nameserver=ADDRESS, orderly=True, dedup_keep_s=60)
 World().producer("P_test", linger_ms=1)
+World(seed=7, store={"flush_disk_type": "SYNC_FLUSH"}, auto_create_topics=False, default_queue_count=1)
+LocalCluster(Path("store"), {"flushDiskType": "SYNC_FLUSH", "broker.topics_max": 100})
+LocalCluster(Path("store"), flush_disk_type="SYNC_FLUSH", acl_enable=True, vip_channel=VipChannel.NEVER)
 """.splitlines()
 WRONG = """\
 Producer(groop="P_shop")
@@ -65,6 +72,15 @@ run("shop.consumers", close_wait="10 s")
 run_async("shop.consumers", dedup_keep="7 d")
 World().producer("P_test", threads=1)
 Producer().send_sync
+World(auto_create_topic=False)
+World(default_queue_count="1")
+World(store={"flush_disk": "SYNC_FLUSH"})
+World(port=9876)
+LocalCluster(Path("store"), flushDiskType="SYNC_FLUSH")
+LocalCluster(Path("store"), acl_enable="true")
+LocalCluster(Path("store"), topics_max=100)
+Message("orders", "paid")
+Message("orders", b"paid", tags="A")
 """.splitlines()
 
 

@@ -7,12 +7,14 @@ import contextlib
 import socket
 import threading
 import time
+from typing import Any
 
 import pytest
 
 from halfmoon.errors import SettingError, UsageError
 from halfmoon.events.consuming.consumers import Consumers
-from halfmoon.events.consuming.on import Handler
+from halfmoon.events.consuming.on import Handler, on
+from halfmoon.events.event import Event
 from halfmoon.events.transaction import LocalTransaction, bind, transaction_active
 from halfmoon.model import ConsumeFrom
 from tests.events.consuming.shop import Seen
@@ -159,7 +161,7 @@ def test_what_cannot_be_is_refused_before_anything_starts(shared, topic):
         Consumers(declared, nameserver=shared.nameserver, consume_batch_max=8)
     with pytest.raises(UsageError, match="without a declared consumer: S_other"):
         Consumers(declared, nameserver=shared.nameserver, groups={"S_other": {"threads": 1}})
-    with pytest.raises(UsageError, match=r"S_mail: .*/EC_PAID by .*dedup='?<object"):
+    with pytest.raises(UsageError, match=r"S_mail: .*/EC_PAID by .*dedup= is an object"):
         Consumers(Seen().handler(topic, dedup=object()), nameserver=shared.nameserver)
 
 
@@ -191,3 +193,26 @@ def test_settings_of_one_group_come_before_those_of_all(shared, topic):
     assert busy.broken
 
     assert 1 <= len(names) <= 2
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"bus": 5}, "bus=5: give a MemoryBus"),
+        ({"groups": "S_mail"}, "groups='S_mail': give settings by group"),
+        ({"around": 5}, "around=5: give a function that returns a block"),
+        ({"codecs": "json"}, "codecs='json': give a halfmoon.events.Codecs"),
+        ({"dedup_keep_s": "7 d"}, "dedup_keep_s must be a whole number from 0"),
+    ],
+)
+def test_an_option_of_a_wrong_type_is_refused_with_the_type_wanted(options: dict[str, Any], told: str) -> None:
+    @on("S_mail", "TP_ORDER", "EC_PAID")
+    def handle(event: Event) -> None: ...
+
+    with pytest.raises(UsageError, match=told):
+        Consumers(handle, **options)
+
+
+def test_the_name_of_a_module_is_refused_with_what_takes_it() -> None:
+    with pytest.raises(UsageError, match=r"'shop.mail' is a text: give the module itself, or its name to halfmoon.events.run"):
+        Consumers("shop.mail")

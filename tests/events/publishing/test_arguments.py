@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from halfmoon.errors import SettingError, UsageError
@@ -33,6 +37,12 @@ from tests.events.fakes import FakeTransport
         {"transport": "a bus"},
         {"session": object(), "provider": LOCAL},
         {"bind": object()},
+        {"strict": "no"},
+        {"raise_on_failure": None},
+        {"notify": 1},
+        {"lazy": "yes"},
+        {"codecs": "json"},
+        {"topics": 5},
     ],
     ids=lambda arguments: " ".join(f"{name}={str(value).partition(' object at')[0]}" for name, value in arguments.items()),
 )
@@ -47,6 +57,33 @@ def test_arguments_that_do_not_go_together_are_refused_at_once(arguments: dict[s
 def test_a_setting_that_is_unknown_is_refused_with_the_one_that_was_meant(wrong: str, right: str) -> None:
     with pytest.raises(SettingError, match=f"'{wrong}'; did you mean '{right}'"):
         Publisher("P_shop", "127.0.0.1:9876", **{wrong: 5})
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"nameserver": "localhost"}, "nameserver: not an address of the form host:port: 'localhost'"),
+        ({"nameserver": ["127.0.0.1:9876", 9877]}, "nameserver = "),
+        ({"nameserver": "127.0.0.1:9876", "send_timeout_ms": "3 s"}, "send_timeout_ms = '3 s'"),
+        ({"nameserver": "127.0.0.1:9876", "compress_type": "GZIP"}, "compress_type = 'GZIP'"),
+        ({"nameserver": "127.0.0.1:9876", "access_key": "shop"}, "access_key and secret_key"),
+        ({"nameserver": "127.0.0.1:9876", "credentials": "not/there"}, "not/there: the credentials cannot be read"),
+        ({"nameserver": "127.0.0.1:9876", "tls_ca": "not/there"}, "not/there: cannot be read"),
+        ({"group": "DEFAULT_PRODUCER"}, "can not equal DEFAULT_PRODUCER"),
+    ],
+)
+def test_client_settings_that_do_not_fit_are_refused_by_the_constructor_and_not_in_the_background(
+    settings: dict[str, Any], told: str, lazy: bool
+) -> None:
+    with pytest.raises(UsageError, match=re.escape(told)):
+        Publisher(**{"group": "P_shop", **settings}, lazy=lazy)
+
+
+def test_a_name_server_of_the_environment_that_is_no_address_is_refused_with_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HALFMOON_NAMESERVER", "localhost")
+    with pytest.raises(SettingError, match=r"environment variable HALFMOON_NAMESERVER: .*'localhost'"):
+        Publisher("P_shop")
 
 
 @pytest.mark.parametrize(
@@ -70,3 +107,23 @@ def test_a_relay_that_is_switched_on_has_the_settings_of_the_defaults() -> None:
     assert relay_settings_of(False) is None
     with pytest.raises(UsageError, match="relay="):
         relay_settings_of("yes")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("publish", "told"),
+    [
+        (lambda shop: shop.publish("TP_ORDER"), "an event needs a code beside its topic, such as publish"),
+        (lambda shop: shop.publish("TP_ORDER", "EC_PAID", 1, transactional="no"), "transactional must be True or False, not 'no'"),
+        (
+            lambda shop: shop.publish("TP_ORDER", "EC_PAID", 1, delay="5"),
+            r"delay is '5' \(str\): give seconds, a timedelta or None",
+        ),
+        (lambda shop: shop.publish("TP_ORDER", "EC_PAID", 1, deliver_at=1.5e12), "deliver_at is 1500000000000.0"),
+        (lambda shop: shop.check(print), r"@events.check\(topic, code\) takes a topic and a code"),
+        (lambda shop: shop.check("TP_ORDER")(lambda: None), r"must take the event and its context, and .* has \(\)"),
+        (lambda shop: shop.check("TP_ORDER")(lambda event: None), r"has \(event\)"),
+    ],
+)
+def test_what_a_publisher_is_asked_wrongly_is_refused_in_words(publish: Callable[[Publisher], object], told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        publish(Publisher("P_shop", transport=FakeTransport()))

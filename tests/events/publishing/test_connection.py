@@ -17,8 +17,9 @@ from typing import Any
 
 import pytest
 
+from halfmoon import TransactionProducer
 from halfmoon.client import lifecycle
-from halfmoon.errors import NotRunning
+from halfmoon.errors import NetworkError, NotRunning
 from halfmoon.events import Publisher, local_transaction
 from halfmoon.events.publishing.client_transport import ClientTransport
 from halfmoon.testing.local import LocalCluster
@@ -286,8 +287,12 @@ def test_without_a_name_server_there_is_nothing_to_try(monkeypatch: pytest.Monke
 def test_what_keeps_it_from_connecting_is_said_once_and_raised_by_a_publish(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    publisher = Publisher("P_wrong", "127.0.0.1:9876", tls_ca="/no/such/file", use_tls=True)
+    def refuse(producer: TransactionProducer) -> None:
+        raise NetworkError("the firewall is closed")
+
+    monkeypatch.setattr(TransactionProducer, "start", refuse)
+    publisher = Publisher("P_wrong", "127.0.0.1:9876")
     until(lambda: "publisher P_wrong cannot connect" in caplog.text)
-    with pytest.raises(Exception, match="/no/such/file"), local_transaction():
+    with pytest.raises(NetworkError, match="the firewall is closed"), local_transaction():
         publisher.publish(T, C, 1)
     publisher.close()

@@ -173,7 +173,7 @@ def test_the_engine_is_stated_once(pair: Pair):
         provider(late, bind=pair.reads)
     with pytest.raises(UsageError, match="needs no bind"):
         provider(pair.writes, bind=pair.reads)
-    with pytest.raises(UsageError, match="not 'sqlite"):
+    with pytest.raises(UsageError, match="bind= is a text: give an Engine"):
         provider(sessionmaker(), bind="sqlite:///x")
     with pytest.raises(UsageError, match="give both"):
         Publisher("P_shop", transport=MemoryBus(), bind=pair.writes)

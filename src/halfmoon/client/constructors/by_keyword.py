@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
+from functools import wraps
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
-from halfmoon.client.constructors.old_names import mark_old_names, old_name
 from halfmoon.client.settings import ClientSettings
 from halfmoon.errors import UsageError
-from halfmoon.model import Message, SendResult, StoredMessage
-
-for _value in (Message, StoredMessage, SendResult):
-    mark_old_names(_value)
+from halfmoon.model.old_names import old_name
 
 
 class ByKeyword:
@@ -28,8 +27,35 @@ class ByKeyword:
             raise UsageError(f"{cls.__name__} takes its settings by keyword: {cls.__name__}({wanted})")
         return super().__new__(cls)
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Have our own `subscribe` refuse arguments that do not fit in our words, whatever they are."""
+        super().__init_subclass__(**options)
+        if cls.__module__.startswith("halfmoon.") and "subscribe" in vars(cls):
+            cls.subscribe = _refusing_functions(vars(cls)["subscribe"])  # type: ignore[attr-defined]  # it is there
+
     if not TYPE_CHECKING:  # to a type checker every attribute would be there
 
         def __getattr__(self, name: str) -> NoReturn:
-            told = next(filter(None, (old_name(cls, name) for cls in type(self).__mro__)), "")
-            raise AttributeError(told or f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+            told = next((f": {text}" for cls in type(self).__mro__ if (text := old_name(cls.__name__, name))), "")
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{told}", name=name, obj=self)
+
+
+def _refusing_functions(subscribe: Callable[..., None]) -> Callable[..., None]:
+    """Return ``subscribe`` that raises UsageError for a listener among its arguments, and for arguments that it does not take."""
+    signature = inspect.signature(subscribe)
+    shown = "subscribe(topic, expression), or subscribe(topic, sql=…)"
+
+    @wraps(subscribe)
+    def checked(*arguments: Any, **named: Any) -> None:
+        if any(map(callable, (*arguments[1:], *named.values()))):
+            raise UsageError(
+                f"{shown} takes no function: a push consumer has one listener, which consumer.on_message(function) sets, and a "
+                "pull consumer is polled"
+            )
+        try:
+            signature.bind(*arguments, **named)
+        except TypeError as exc:
+            raise UsageError(f"{shown}: {exc}") from None
+        subscribe(*arguments, **named)
+
+    return checked

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
+
+import msgspec
 
 from halfmoon.errors import MessageIllegal, UsageError
 from halfmoon.limits import GROUP_LENGTH_MAX, TOPIC_LENGTH_MAX
 from halfmoon.model import Message
+from halfmoon.model.message import FITTING
 
 RETRY_PREFIX, DLQ_PREFIX = "%RETRY%", "%DLQ%"
 INNER_PRODUCER = "CLIENT_INNER_PRODUCER"
@@ -27,7 +31,6 @@ UNSENDABLE_TOPICS = frozenset(
 SYSTEM_TOPICS = UNSENDABLE_TOPICS | {"TBW102", "BenchmarkTest", "RMQ_SYS_TRACE_TOPIC", "CHECKPOINT_TOPIC"}
 """Topics that cannot be created and that no namespace wraps. Follows TopicValidator (RocketMQ 5.3.3)."""
 
-_BODIES = bytes, bytearray, memoryview
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+\Z")
 _RULE = r"^[%|a-zA-Z0-9_-]+$"
 
@@ -39,8 +42,10 @@ def is_system_topic(topic: str) -> bool:
 
 def check_topic(topic: object) -> None:
     """Raise UsageError unless the text may name a topic. Follows Validators.checkTopic."""
-    if not isinstance(topic, str):
+    if topic is None:
         raise UsageError("The specified topic is blank")
+    if not isinstance(topic, str):
+        raise UsageError(f"topic is {topic!r:.60} ({type(topic).__name__}): give one text")
     _check_name(topic)
 
 
@@ -70,7 +75,7 @@ def _check_target(topic: str) -> None:
 def check_group(group: object, forbidden: str = "") -> None:
     """Raise UsageError unless the text may name a group; ``forbidden`` is the default that nobody may keep."""
     if not isinstance(group, str) or not group.strip():
-        raise UsageError("the specified group is blank")
+        raise UsageError("the specified group is blank: give group=…")
     if len(group) > GROUP_LENGTH_MAX:
         raise UsageError(f"the specified group is longer than group max length {GROUP_LENGTH_MAX}.")
     if not _NAME.match(group):
@@ -83,18 +88,40 @@ def check_message(message: Message | None, body_bytes_max: int) -> None:
     """Raise MessageIllegal or UsageError unless the message can be sent. Follows Validators.checkMessage (RocketMQ 4.9.8)."""
     if message is None:
         raise MessageIllegal("the message is null")
-    if not isinstance(message.topic, str):
+    if not isinstance(message, Message):
+        raise no_message(message)
+    if message.topic is None:
         raise UsageError("The specified topic is blank")
+    if message.body is None:
+        raise MessageIllegal("the message body is null")
+    if tuple(map(type, msgspec.structs.astuple(message))) not in FITTING:
+        message.check_types()
     _check_target(message.topic)
     body = message.body
-    if body is None:
-        raise MessageIllegal("the message body is null")
-    if type(body) is not bytes and not isinstance(body, _BODIES):
-        raise MessageIllegal(f"the message body is {type(body).__name__}, not bytes")
     if len(body) == 0:
         raise MessageIllegal("the message body length is zero")
     if len(body) > body_bytes_max:
         raise MessageIllegal(f"the message body size over max value, MAX: {body_bytes_max}")
+
+
+def whole(name: str, value: object) -> int:
+    """Return the value of an argument that is a whole number. Raises UsageError."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise UsageError(f"{name} is {value!r:.60} ({type(value).__name__}): give a whole number")
+    return value
+
+
+def no_message(given: object) -> MessageIllegal:
+    """Return the error for something else in place of a message."""
+    return MessageIllegal(f"{given!r:.60} ({type(given).__name__}) is no message: give Message(topic, body)")
+
+
+def check_batch(messages: object) -> None:
+    """Raise UsageError unless it is a list of something."""
+    if not isinstance(messages, Sequence) or isinstance(messages, str | bytes):
+        raise UsageError(f"send_batch takes a list of messages, not {messages!r:.60} ({type(messages).__name__})")
+    if not messages:
+        raise UsageError("messages must not be empty")
 
 
 # ---------------------------------------------------------------- namespaces

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from halfmoon.client.core.admin.admin import AdminCore
 from halfmoon.client.core.ask import ask, at_each
-from halfmoon.client.core.names import check_topic, is_system_topic
+from halfmoon.client.core.names import check_topic, is_system_topic, whole
 from halfmoon.client.core.queue_ends import topic_ends
 from halfmoon.effects import Op, sleep
 from halfmoon.errors import TopicNotFound, UsageError
@@ -48,6 +48,9 @@ def create_topic(
     ``force``: nothing is changed then. Raises PartlyDone where brokers fail later.
     """
     check_topic(topic)
+    for name, value in (("queue_count", queue_count), ("write_queue_count", write_queue_count), ("perm", perm)):
+        if value is not None:
+            whole(name, value)
     if is_system_topic(topic):
         raise UsageError(f"The topic[{topic}] is conflict with system topic.")
     brokers = {broker_address: broker_address} if broker_address else (yield from admin.masters(cluster))

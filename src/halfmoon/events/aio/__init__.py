@@ -22,6 +22,7 @@ from halfmoon.errors import UsageError
 from halfmoon.events.aio.own import BlockingConnection, execute
 from halfmoon.events.aio.proxy import AsyncProxyConnection
 from halfmoon.events.databases.database import Lent, Rows, Values
+from halfmoon.events.databases.given import check_connect
 from halfmoon.events.databases.provider import mapped
 from halfmoon.events.dbapi import ProxyProvider
 from halfmoon.events.tables import in_schema
@@ -45,6 +46,7 @@ class AsyncProvider(ProxyProvider):
     is_async = True
 
     def __init__(self, connect: Callable[[], Awaitable[Any]], *, schema: str = "") -> None:
+        check_connect(connect)
         super().__init__(lambda: BlockingConnection(connect), dialect="postgresql", paramstyle="named", schema=schema)
         self._connect_async = connect
 

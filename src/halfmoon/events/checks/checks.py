@@ -12,6 +12,7 @@ import inspect
 import logging
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from halfmoon.errors import UsageError
@@ -78,7 +79,7 @@ class Checks:
     def add(self, topic: str, code: str, function: Check) -> None:
         """Have ``function(event, context)`` answer for a topic and code; ``*`` stands for any.
 
-        Raises UsageError for what is no function, and for a second one.
+        Raises UsageError for what cannot be called so, and for a second one.
         """
         if topic != ANY:
             check_name("topic", topic)
@@ -86,6 +87,13 @@ class Checks:
             check_code(code)
         if not callable(function):
             raise UsageError(f"the check of {topic}/{code} must be a function of event and context, not {function!r:.60}")
+        with suppress(ValueError):  # a function of C without a signature
+            signature = inspect.signature(function)
+            try:
+                signature.bind(None, None)
+            except TypeError:
+                wanted = "must take the event and its context"
+                raise UsageError(f"the check of {topic}/{code} {wanted}, and {function!r:.60} has {signature}") from None
         if (topic, code) in self._functions:
             raise UsageError(f"two checks of {topic}/{code}: {self._functions[topic, code]!r:.80} and {function!r:.80}; keep one")
         if len(self._functions) >= CHECKS_MAX:

@@ -20,12 +20,16 @@ from halfmoon.events.consuming.on import Handler, handlers_of
 from halfmoon.events.dedup import KEEP_S, create_tables, keep_purging, ledger_of, require_table
 from halfmoon.events.dedup.ledger import ConsumedLedger
 from halfmoon.events.encoding.codec import Codecs, make_payload_known
+from halfmoon.events.event import check_whole
 from halfmoon.model import MessageQueue
 
 CLOSE_WAIT_MS = 30_000
 """How long closing waits for functions that run, unless told otherwise."""
 
 GROUPS_MAX = 1_000
+
+KEEP_MAX_S = 10**10
+"""The longest time for which ids of processed events may be kept: 300 years."""
 
 
 class ConsumersOptions(PushOptions, total=False):
@@ -65,8 +69,9 @@ class Consumers:
         **options: Unpack[ConsumersOptions],
     ) -> None:
         bus, groups = options.pop("bus", None), options.pop("groups", None)
-        around, known = options.pop("around", None), options.pop("codecs", None) or Codecs()
-        self._dedup_keep_s = options.pop("dedup_keep_s", KEEP_S)
+        around, known = options.pop("around", None), options.pop("codecs", None)
+        self._dedup_keep_s = check_whole("dedup_keep_s", options.pop("dedup_keep_s", KEEP_S), 0, KEEP_MAX_S)
+        _check(bus, groups, around, known)
         self.handlers: list[Handler] = handlers_of(*what)
         if not self.handlers:
             raise UsageError("no consumer is declared: decorate functions with @on(group, topic, code), and name their module")
@@ -82,7 +87,7 @@ class Consumers:
         shared = {"nameserver": nameserver, "close_wait_ms": CLOSE_WAIT_MS, **options}
         self._members = [
             Member(
-                Dispatch(group, mine, known, self._ledgers, around),
+                Dispatch(group, mine, known or Codecs(), self._ledgers, around),
                 mine,
                 {**shared, **_declared_settings(mine), **(groups or {}).get(group, {})},
                 bus,
@@ -209,6 +214,18 @@ class Consumers:
         if self._ledgers:
             self._purging = asyncio.create_task(keep_purging(list(self._ledgers.values()), self._dedup_keep_s))
         self._state = "running"
+
+
+def _check(bus: object, groups: object, around: object, codecs: object) -> None:
+    """Raise UsageError for an option of `Consumers` of a wrong type."""
+    for name, value, fits, wanted in (
+        ("bus", bus, callable(getattr(bus, "subscribe", None)), "a MemoryBus"),
+        ("groups", groups, isinstance(groups, Mapping), "settings by group: {'S_mail': {'threads': 1}}"),
+        ("around", around, callable(around), "a function that returns a block"),
+        ("codecs", codecs, isinstance(codecs, Codecs), "a halfmoon.events.Codecs"),
+    ):
+        if value is not None and not fits:
+            raise UsageError(f"{name}={value!r:.60}: give {wanted}")
 
 
 def _declared_settings(handlers: list[Handler]) -> dict[str, Any]:

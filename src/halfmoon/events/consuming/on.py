@@ -267,6 +267,8 @@ def _handlers_in(declaring: object, made: dict[type, Any]) -> Iterator[Handler]:
         handlers = _handlers_of_object(declaring)
     else:
         handlers = _handlers_of_object(_object_of(declaring, made)) if _declares(declaring) else []
+    if isinstance(declaring, str):
+        raise UsageError(f"{declaring!r:.60} is a text: give the module itself, or its name to halfmoon.events.run(…)")
     if not handlers:
         raise UsageError(f"{declaring!r:.60} declares no consumer: decorate it with @on(group, topic, code)")
     yield from handlers

@@ -19,6 +19,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from halfmoon.errors import UsageError
+from halfmoon.events.databases.given import described, remedy_of
 
 GROUP = "halfmoon.events.providers"
 
@@ -38,19 +39,24 @@ def provider_of(given: Any, name: str, *, bind: Any = None, schema: str | None =
     ``name`` is the argument that had it, for errors. Raises UsageError for a thing that no registered package knows, and what a
     package raises for one that it refuses.
     """
-    if all(callable(getattr(given, method, None)) for method in ("fresh", "rows", "current")):
+    if is_provider(given):
         if bind is not None or schema is not None:
             raise UsageError(f"bind= and schema= say more about sessions, and {name}= is a provider: it has its own")
         return given
     for find in load_packages():
         if (found := find(given, bind=bind, schema=schema)) is not None:
             return found
-    shown = repr(given)[:60] if not isinstance(given, str) or given.isidentifier() else "…"  # an address has a password
-    failed = "".join(f"; {library} ({place}): {error}" for (library, place), error in _failed.items())
-    raise UsageError(
-        f"{name}={shown}: give a sessionmaker, async_sessionmaker, Engine, the alias of a Django database or a provider, of a "
-        f"library that is installed (pip install 'halfmoon[sqlalchemy]' or 'halfmoon[django]'){failed}"
+    remedy = remedy_of(given) or (
+        "give a sessionmaker, async_sessionmaker, Engine, the alias of a Django database or a provider, of a library that is "
+        "installed (pip install 'halfmoon[sqlalchemy]' or 'halfmoon[django]')"
     )
+    failed = "".join(f"; {library} ({place}): {error}" for (library, place), error in _failed.items())
+    raise UsageError(f"{name}= is {described(given)}: {remedy}{failed}")
+
+
+def is_provider(given: Any) -> bool:
+    """Return whether a thing has what publishers ask a provider for."""
+    return all(callable(getattr(given, method, None)) for method in ("fresh", "rows", "current"))
 
 
 def load_packages() -> list[_Find]:

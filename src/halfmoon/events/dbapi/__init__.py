@@ -22,6 +22,7 @@ from typing import Any
 from halfmoon.errors import UsageError
 from halfmoon.events.databases import sqlite
 from halfmoon.events.databases.database import Busy, Lent, Rows, Values, bounding
+from halfmoon.events.databases.given import check_connect, described
 from halfmoon.events.databases.listening import CannotListen, ListeningConnection, blocking
 from halfmoon.events.databases.own_connections import OwnConnections
 from halfmoon.events.databases.provider import DatabaseProvider, mapped
@@ -51,6 +52,7 @@ class ProxyProvider(DatabaseProvider):
 
     def __init__(self, connect: Callable[[], Any], *, dialect: str = "", paramstyle: str = "", schema: str = "") -> None:
         super().__init__()
+        check_connect(connect)
         self._connect = connect
         self.schema = check_schema(schema, dialect)
         self._dialect = dialect
@@ -84,7 +86,7 @@ class ProxyProvider(DatabaseProvider):
     def _of(self, handle: object) -> LocalTransaction:
         if not isinstance(handle, Noticed) or not handle.belongs_to(self):
             raise UsageError(
-                f"session= must be a connection from the provider's connection(), connect() or proxied(), not {handle!r:.80}"
+                f"session= is {described(handle)}: give a connection from the provider's connection(), connect() or proxied()"
             )
         if handle.local is not None and self._runs(handle.local):
             return handle.local
@@ -214,6 +216,8 @@ class DbapiProvider(ProxyProvider):
         """Return a proxy around an open connection of the driver. Use nothing but the proxy from now on."""
         if isinstance(connection, ProxyConnection):
             raise UsageError("this connection is already a proxy")
+        if not hasattr(connection, "cursor") or isinstance(connection, type):
+            raise UsageError(f"proxied({described(connection)}): give an open connection of the driver")
         self._learn(connection)
         if self.dialect == "sqlite" and sqlite.in_memory(connection):
             self._alone = connection

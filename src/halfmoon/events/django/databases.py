@@ -19,6 +19,7 @@ from django.utils.connection import ConnectionDoesNotExist
 
 from halfmoon.errors import UsageError
 from halfmoon.events.databases.database import Busy, Lent, Refused, Values, bounding
+from halfmoon.events.databases.given import described
 from halfmoon.events.databases.listening import CannotListen, ListeningConnection, blocking
 from halfmoon.events.databases.other_blocks import OpenBlock, find_blocks_with
 from halfmoon.events.databases.own_connections import OwnConnections
@@ -86,7 +87,10 @@ class DjangoProvider(DatabaseProvider):
         Raises UsageError for a handle that is another database; TransactionEnded inside `atomic` when the connection was closed.
         """
         if handle is not None and getattr(handle, "alias", handle) != self.using:
-            raise UsageError(f"these events belong to the database {self.using!r}, not to {handle!r:.60}")
+            raise UsageError(
+                f"session= is {described(handle)}, and these events belong to the database {self.using!r}: leave it out, or give "
+                "this alias, or its connection"
+            )
         connection = connections[self.using]
         if connection.connection is None and not connection.settings_dict["AUTOCOMMIT"]:
             connection.ensure_connection()  # its first statement would begin a transaction, and so does what is published before it

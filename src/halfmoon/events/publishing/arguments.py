@@ -11,7 +11,9 @@ from halfmoon import TransactionSettings
 from halfmoon.errors import SettingError, UsageError
 from halfmoon.events.databases import registry
 from halfmoon.events.databases.database import Provider
-from halfmoon.events.event import check_name, check_whole
+from halfmoon.events.databases.given import described
+from halfmoon.events.encoding.codec import Codecs
+from halfmoon.events.event import check_flag, check_name, check_whole
 from halfmoon.events.local_block import LOCAL
 from halfmoon.events.outbox.relay import RelaySettings
 from halfmoon.events.publishing.client_transport import ClientTransport
@@ -30,6 +32,11 @@ def provider_of(session: Any, provider: Provider | None, bind: Any, schema: str 
         raise UsageError("give a publisher a session or a provider, not both")
     if session is None:
         registry.load_packages()  # from now on the open blocks of their libraries are known
+        if provider is not None and not registry.is_provider(provider):
+            raise UsageError(
+                f"provider= is {described(provider)}: give one such as halfmoon.events.dbapi.provider(connect); a sessionmaker, an "
+                "Engine or the alias of a Django database is session="
+            )
         return LOCAL if provider is None else provider
     found: Provider = registry.provider_of(session, "session", bind=bind, schema=schema)
     return found
@@ -60,6 +67,19 @@ def _check_known(settings: Mapping[str, Any], others: Collection[str]) -> None:
             raise SettingError(f"a publisher has no setting {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
 
 
+def check_flags(**flags: object) -> None:
+    """Raise UsageError for an argument that is neither True nor False, with its name."""
+    for name, value in flags.items():
+        check_flag(name, value)
+
+
+def codecs_of(given: Codecs | None) -> Codecs:
+    """Return the codecs that were given, or new ones. Raises UsageError for anything else."""
+    if given is not None and not isinstance(given, Codecs):
+        raise UsageError(f"codecs must be a halfmoon.events.Codecs, not {given!r:.40}")
+    return given or Codecs()
+
+
 def relay_settings_of(given: bool | RelaySettings) -> RelaySettings | None:
     """Return the settings of a publisher's own relay; None for no relay."""
     if not isinstance(given, bool | RelaySettings):
@@ -85,7 +105,7 @@ def is_transactional(default: str | None, *, has_database: bool) -> bool:
 
 def declared_topics(topics: Collection[str] | None) -> frozenset[str] | None:
     """Return the topics to which events may go; None: any."""
-    if isinstance(topics, str):
+    if isinstance(topics, str) or not isinstance(topics, Collection | None):
         raise UsageError(f"topics={topics!r:.60}: give a list of topics")
     return None if topics is None else frozenset(check_name("topic", topic) for topic in topics)
 

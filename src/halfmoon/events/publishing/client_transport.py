@@ -15,8 +15,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from halfmoon import TransactionProducer
+from halfmoon import TransactionProducer, TransactionSettings
+from halfmoon.client.aio import producer_settings
 from halfmoon.client.constructors.name_servers import default_name_servers
+from halfmoon.client.lifecycle import reach_of
 from halfmoon.effects import Op, gather, steady
 from halfmoon.errors import BrokerError, NotRunning, UsageError, broker_error
 from halfmoon.events.forks import hear_of_forks
@@ -39,13 +41,14 @@ log = logging.getLogger("halfmoon.events")
 class ClientTransport:
     """A `Transport` over `TransactionProducer`; ``settings`` are those of `TransactionSettings`, by keyword.
 
-    Made in a process that forks, it opens anew in each child.
+    Made in a process that forks, it opens anew in each child. Raises what a producer with these settings raises, when it is made.
     """
 
     def __init__(self, group: str, nameserver: str, **settings: Any) -> None:
         # Events have spans of their own (`halfmoon.events.tracing`).
         self._settings = {"retries_max": 0, "retries_async_max": 0, "check_threads": CHECK_THREADS, "spans": False, **settings}
         self._settings |= {"group": group, "nameserver": nameserver}
+        reach_of(producer_settings(TransactionSettings, self._settings))  # a mistake is refused here, not where it connects
         self._lock = threading.Lock()
         self._producer: TransactionProducer | None = None
         self._answer: Answer | None = None

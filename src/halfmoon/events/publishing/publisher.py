@@ -30,7 +30,9 @@ from halfmoon.events.forks import hear_of_forks
 from halfmoon.events.local_block import LOCAL
 from halfmoon.events.outbox.relay import Relay, RelaySettings
 from halfmoon.events.publishing.arguments import (
+    check_flags,
     checked_after_s,
+    codecs_of,
     declared_topics,
     is_outbox,
     is_transactional,
@@ -125,7 +127,8 @@ class Publisher:
         **settings: Unpack[TransactionOptions],
     ) -> None:
         self._arguments = {name: value for name, value in locals().items() if name not in ("self", "settings")}
-        self.group, self.codecs, self.topics = check_name("group", group), codecs or Codecs(), declared_topics(topics)
+        check_flags(strict=strict, raise_on_failure=raise_on_failure, notify=notify, lazy=lazy)
+        self.group, self.codecs, self.topics = check_name("group", group), codecs_of(codecs), declared_topics(topics)
         self.provider = provider_of(session, provider, bind, schema)
         has_database = self.provider is not LOCAL
         self._outbox = is_outbox(mode, has_database=has_database)
@@ -154,6 +157,8 @@ class Publisher:
         you cannot tell, for the transaction may still be open. The most exact declaration is asked. It must look at the data that
         the transaction wrote. A coroutine function runs on an event loop of its own. Raises UsageError for a second one.
         """
+        if callable(topic):
+            raise UsageError("@events.check(topic, code) takes a topic and a code: write @events.check() to answer for all")
         if topic != "*":
             self._facade.declared(topic)
 
@@ -337,6 +342,8 @@ class Publisher:
                 setattr(event, name, value)
         if event.transactional is None:
             event.transactional = self._transactional
+        if not isinstance(event.transactional, bool):
+            raise UsageError(f"transactional must be True or False, not {event.transactional!r:.40}")
         event.local = False
         return event
 

@@ -19,6 +19,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.orm import Session
 
 from halfmoon.errors import UsageError
+from halfmoon.events.databases.given import described, remedy_of
 from halfmoon.events.sqlalchemy.blocks import watch_blocks
 from halfmoon.events.sqlalchemy.connections import ConnectionProvider
 from halfmoon.events.sqlalchemy.engines import engine_of, refuse_routing
@@ -67,23 +68,25 @@ def provider_of(given: Any, *, bind: Engine | AsyncEngine | None = None, schema:
 def _provider(session: Any, bind: Engine | AsyncEngine | None) -> SessionProvider:
     # By their attributes: to know the classes of the asyncio side one needs greenlet, an extra.
     session = getattr(session, "session_factory", session)  # of a scoped session
-    if isinstance(getattr(session, "sync_engine", session), Engine):
+    if not hasattr(session, "sync_connection") and isinstance(getattr(session, "sync_engine", session), Engine):
         return _of_engine(session, bind)
     is_maker, session_class = hasattr(session, "class_"), getattr(session, "class_", session)
     if on_loop := hasattr(session_class, "sync_session_class"):
         session_class = _own_class(session) if is_maker else session_class.sync_session_class
     if not isinstance(session_class, type) or not issubclass(session_class, Session) or session_class is Session:
-        raise UsageError(
-            f"session= must be a sessionmaker, an async_sessionmaker, a scoped_session, an Engine or a class of sessions of your "
-            f"own, not {session!r:.80}"
+        remedy = (
+            remedy_of(session) or "give a sessionmaker, an async_sessionmaker, a scoped_session, an Engine or a class of sessions"
         )
+        raise UsageError(f"session= is {described(session)}: {remedy}")
     of_class = _of_class(session_class, bind, session.kw if is_maker else {}, on_loop=on_loop)
     of_class.made_by = of_class.made_by or session
     return of_class
 
 
 def _of_engine(given: Engine | AsyncEngine, bind: Engine | AsyncEngine | None = None) -> ConnectionProvider:
-    engine = given if isinstance(given, Engine) else given.sync_engine
+    engine = given if isinstance(given, Engine) else getattr(given, "sync_engine", None)
+    if not isinstance(engine, Engine):
+        raise UsageError(f"begin({described(given)}): give an Engine, or an AsyncEngine to begin_async()")
     if bind is not None and engine_of(bind) is not engine:
         raise UsageError("session=engine needs no bind=: leave it out")
     if _MADE not in vars(engine):
@@ -112,7 +115,7 @@ def _of_class(
     """Return the provider of a class of sessions; ``options`` are those of the sessionmaker, as they are at any time."""
     named = engine_of(bind)
     if bind is not None and named is None:
-        raise UsageError(f"bind= must be an Engine or AsyncEngine, not {bind!r:.80}")
+        raise UsageError(f"bind= is {described(bind)}: give an Engine or AsyncEngine")
     if _MADE not in vars(session_class):
         if named is None:
             refuse_routing(session_class, options)

@@ -18,6 +18,7 @@ from sqlalchemy.util import greenlet_spawn
 
 from halfmoon.errors import UsageError
 from halfmoon.events.databases.database import Lent
+from halfmoon.events.databases.given import described
 from halfmoon.events.errors import NoTransaction, TransactionEnded
 from halfmoon.events.sqlalchemy.sessions import SessionProvider
 from halfmoon.events.transaction import LocalTransaction
@@ -118,7 +119,10 @@ class ConnectionProvider(SessionProvider):
     def _session(self, handle: object) -> Session:
         connection = getattr(handle, "sync_connection", handle)
         if not isinstance(connection, Connection) or connection.engine.dialect is not self._of_block.dialect:
-            raise UsageError(f"session= must be a connection of the publisher's own engine, not {connection!r:.80}")
+            raise UsageError(
+                f"session= is {described(handle)}: give a connection of the publisher's own engine, as "
+                "`with halfmoon.events.sqlalchemy.begin(engine) as connection:` opens one"
+            )
         if (session := self._sessions.get(connection)) is None:
             raise NoTransaction("the connection is in no block of halfmoon.events.sqlalchemy.begin(engine): publish inside one")
         return session

@@ -25,6 +25,7 @@ from sqlalchemy.util.concurrency import in_greenlet
 
 from halfmoon.errors import UsageError
 from halfmoon.events.databases.database import Lent, Rows
+from halfmoon.events.databases.given import described
 from halfmoon.events.databases.listening import ListeningConnection
 from halfmoon.events.databases.provider import DatabaseProvider
 from halfmoon.events.errors import NoTransaction, TransactionEnded
@@ -234,7 +235,10 @@ class SessionProvider(DatabaseProvider):
         session = handle() if callable(handle) and hasattr(handle, "session_factory") else handle  # a scoped_session
         session = getattr(session, "sync_session", session)  # an AsyncSession
         if not isinstance(session, self._class):
-            raise UsageError(f"session= must be a session of the publisher's own sessionmaker, not {handle!r:.80}")
+            raise UsageError(
+                f"session= is {described(handle)}: give a session of the publisher's own sessionmaker, as "
+                "`with Session.begin() as session:` opens one"
+            )
         return session
 
     def _of(self, handle: object) -> LocalTransaction:

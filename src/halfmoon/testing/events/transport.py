@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from typing import Any, Protocol, TypeVar, Unpack
+from typing import Any, NoReturn, Protocol, TypeVar, Unpack
 
 from halfmoon.client.constructors.options import TransactionOptions
 from halfmoon.client.core.produce.transaction import OpenHalf
-from halfmoon.effects import Now, Op, Run, Sleep, SteadyTime
+from halfmoon.effects import Op, Sleep
 from halfmoon.errors import ConnectionLost, NotRunning
 from halfmoon.events.publishing.transport import Answer, SendCallback, Wait
 from halfmoon.model import LocalTransactionState, Message, SendResult, StoredMessage
+from halfmoon.runtime.clock import Clock
+from halfmoon.runtime.drivers.blocking_driver import BlockingDriver
 from halfmoon.testing.world import WorldTransactionProducer
 
 T = TypeVar("T")
@@ -48,48 +49,57 @@ class Store(Protocol):
         """Return whether a decision arrives."""
 
 
+class NoLoop:
+    """In place of the event loop of a `BlockingDriver`: any thread and any process may drive, and nothing is awaited."""
+
+    def check_caller(self) -> None:
+        """Take any thread."""
+
+    def check_process(self) -> None:
+        """Take any process."""
+
+    def call(self, coroutine: Coroutine[Any, Any, Any]) -> NoReturn:
+        """Raise AssertionError."""
+        coroutine.close()
+        raise AssertionError("a blocking operation awaits something")
+
+
+class InMemoryDriver(BlockingDriver):
+    """Driver of operations without a network, in real time. Only pauses between attempts wait."""
+
+    _loop: Any = NoLoop()
+    _clock = Clock()
+
+    def __init__(self) -> None:
+        """Make it without connections: it asks nobody."""
+
+    def _here(self, effect: Any, *, sends: bool = True) -> Any:
+        if sends and isinstance(effect, Sleep):
+            return time.sleep(effect.ms / 1000)
+        return super()._here(effect, sends=False)
+
+    async def _on_loop(self, effect: Any) -> Any:
+        """Pause on the running event loop. Raises AssertionError for any other effect."""
+        if not isinstance(effect, Sleep):
+            raise AssertionError(f"a transport in memory is asked for {effect!r}")
+        await asyncio.sleep(effect.ms / 1000)
+
+    async def _awaited(self, effect: Any) -> Any:
+        return await self._on_loop(effect)
+
+
 class InMemory:
-    """Base of transports without a network: drives publishes in real time. Only pauses between attempts wait."""
+    """Base of transports without a network: how they drive publishes."""
+
+    _driver = InMemoryDriver()
 
     def run(self, operation: Op[T], wait: Wait | None = None) -> T:
         """Drive an operation in this thread."""
-        try:
-            self._driven(operation, blocks=True).send(None)  # it awaits nothing
-        except StopIteration as stop:
-            return stop.value  # type: ignore[no-any-return]
-        raise AssertionError("a blocking operation awaits something")
+        return self._driver.run(operation, wait)
 
     async def run_async(self, operation: Op[T]) -> T:
         """Drive an operation on the running event loop."""
-        return await self._driven(operation, blocks=False)
-
-    async def _driven(self, operation: Op[T], *, blocks: bool) -> T:
-        value: Any = None
-        error: BaseException | None = None
-        while True:
-            try:
-                effect = operation.send(value) if error is None else operation.throw(error)
-            except StopIteration as stop:
-                return stop.value  # type: ignore[no-any-return]
-            error = None
-            try:
-                match effect:
-                    case Now():
-                        value = time.time_ns() // 1_000_000
-                    case SteadyTime():
-                        value = time.monotonic_ns() // 1_000_000
-                    case Sleep(ms):
-                        if blocks:
-                            time.sleep(ms / 1000)
-                        else:
-                            await asyncio.sleep(ms / 1000)
-                    case Run(function, arguments):
-                        value = function(*arguments)
-                        value = await value if inspect.isawaitable(value) else value
-                    case _:
-                        raise AssertionError(f"a transport in memory is asked for {effect!r}")
-            except BaseException as exc:
-                error = exc
+        return await self._driver.run_async(operation)
 
 
 class MemoryTransport(InMemory):

@@ -505,3 +505,15 @@ def test_a_recreated_topic_is_begun_as_the_settings_say_and_that_is_said_once(ca
     assert sorted(given) == sorted(again) == [[], [0, 1, 2, 3, 4], [0, 1, 2, 3, 4]]
     [said] = [record.getMessage() for record in caplog.records]
     assert said.startswith("topic orders was deleted and made again at broker broker-a: group C begins its queues there anew")
+
+
+def test_a_poll_of_nothing_and_a_time_that_is_none_are_refused():
+    script = Scripted()
+    Queues(script, 1)
+    core = poll(script)
+    script.run(core.start())
+    with pytest.raises(UsageError, match=r"nothing is subscribed: call subscribe\(topic\) or assign\(queues\) before poll"):
+        polled(script, core)
+    core.subscribe("orders")
+    with pytest.raises(UsageError, match=r"timeout_ms is '1' \(str\): give a whole number"):
+        polled(script, core, "1")

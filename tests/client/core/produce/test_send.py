@@ -59,6 +59,58 @@ def test_missing_messages_and_bodies_are_illegal_with_code_13(message, text):
     assert caught.value.code == 13
 
 
+@pytest.mark.parametrize("way", ["send", "send_async", "send_oneway", "send_batch"])
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        (Message(5, b"x"), r"^topic is 5 \(int\)"),
+        (Message("orders", "paid"), r"^body is 'paid' \(str\): give bytes"),
+        (Message("orders", b"x", keys=[1]), r"^keys, an element of which is 1"),
+        (Message("orders", b"x", properties={"a": 1}), r"^properties\['a'\] is 1"),
+        ("paid", r"^'paid' \(str\) is no message: give Message\(topic, body\)"),
+    ],
+)
+def test_a_message_of_wrong_types_is_illegal_whichever_way_it_is_sent(way, message, told):
+    script = Scripted()
+    sender = producer(script)
+
+    with pytest.raises(MessageIllegal, match=told):
+        script.run(getattr(sender, way)([message] if way == "send_batch" else message))
+
+    assert script.seen == []
+
+
+@pytest.mark.parametrize("way", ["send", "send_async", "send_oneway"])
+@pytest.mark.parametrize(
+    ("chosen", "told"),
+    [
+        ({"queue": 0}, r"^queue is 0 \(int\): give a MessageQueue"),
+        ({"queue": ("orders", "broker-a", 0)}, "^queue is "),
+        ({"selector": "by key"}, r"^selector is 'by key' \(str\): give a function of queues, message and key"),
+        ({"selector": lambda queues, message, key: 0}, r"^the selector returned 0 \(int\): it is to return one of the queues"),
+    ],
+)
+def test_a_choice_of_a_wrong_type_is_refused(way, chosen, told):
+    script = Scripted()
+    with pytest.raises(UsageError, match=told):
+        script.run(getattr(producer(script), way)(Message("orders", b"x"), **chosen))
+
+
+@pytest.mark.parametrize("way", ["send", "send_async"])
+@pytest.mark.parametrize("given", ["3", 0.5, True])
+def test_a_time_that_is_no_whole_number_is_refused(way, given):
+    script = Scripted()
+    with pytest.raises(UsageError, match=rf"^timeout_ms is {given!r} \({type(given).__name__}\): give a whole number"):
+        script.run(getattr(producer(script), way)(Message("orders", b"x"), timeout_ms=given))
+
+
+def test_a_batch_that_is_no_list_is_refused():
+    script = Scripted()
+    for batch in (Message("orders", b"x"), "orders", 5):
+        with pytest.raises(UsageError, match="send_batch takes a list of messages, not"):
+            script.run(producer(script).send_batch(batch))
+
+
 @pytest.mark.mission("000-46", "000-47")
 def test_a_body_over_the_maximum_is_illegal_and_the_text_names_the_maximum():
     script = Scripted()

@@ -70,7 +70,7 @@ class DelayedPage(msgspec.Struct):
 
 def recall(sender: Sender, topic: str, handle: str) -> Op[str]:
     """Cancel a message by the handle of its send; return its id. Raises UsageError, IllegalOperation, BrokerError, NetworkError."""
-    parsed = parse_recall_handle(handle)
+    parsed = parse_recall_handle(handle) if isinstance(handle, str) else None
     if parsed is None:
         raise UsageError("not a recall handle: the result of a send with delay or deliver_at has one")
     address = yield from sender.broker_address(topic, parsed.broker_name)

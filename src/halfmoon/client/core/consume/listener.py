@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from halfmoon.errors import UsageError
 from halfmoon.model import ConsumeStatus, MessageQueue, StoredMessage
 
 
@@ -56,14 +57,29 @@ class Listener(msgspec.Struct):
         return ([*messages], context) if self.takes_context else ([*messages],)
 
 
+def check_callable(what: str, function: object) -> None:
+    """Raise UsageError for what is no function, with the name of the method that was given it."""
+    if not callable(function):
+        raise UsageError(f"{what} takes a function, not {function!r:.60} ({type(function).__name__})")
+
+
 def listener_of(function: Callable[..., Any]) -> Listener:
-    """Return a function as a listener: a second parameter with a default value is its own and is not given the context."""
+    """Return a function as a listener: a second parameter with a default value is its own and is not given the context.
+
+    Raises UsageError for what cannot be called with the messages, or with the messages and the context.
+    """
+    check_callable("on_message", function)
     try:
-        required = [
-            p
-            for p in inspect.signature(function).parameters.values()
-            if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty
-        ]
-    except (TypeError, ValueError):
-        required = []
-    return Listener(function, takes_context=len(required) >= 2)
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # a function of C
+        return Listener(function, takes_context=False)
+    required = [
+        p for p in signature.parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty
+    ]
+    listener = Listener(function, takes_context=len(required) >= 2)
+    try:
+        signature.bind(*(None, None)[: 1 + listener.takes_context])
+    except TypeError:
+        wanted = "takes the messages, or the messages and their context"
+        raise UsageError(f"a listener {wanted}, and {function!r:.60} has {signature}") from None
+    return listener

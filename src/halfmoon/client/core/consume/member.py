@@ -21,7 +21,7 @@ from halfmoon.client.core.names import RETRY_PREFIX, check_topic, unwrap, wrap
 from halfmoon.client.core.trouble_log import LastingFailure
 from halfmoon.client.settings import ConsumerSettings
 from halfmoon.effects import Op, Signal, now, sleep, spawn, steady, wait
-from halfmoon.errors import HalfmoonError, NetworkError, NoRoute, TopicRecreated
+from halfmoon.errors import HalfmoonError, NetworkError, NoRoute, TopicRecreated, UsageError
 from halfmoon.logs import log_failure
 from halfmoon.model import ConsumeFrom, ConsumeType, MessageModel, MessageQueue, Subscription, subscription
 from halfmoon.shown.names import queue_name
@@ -485,7 +485,11 @@ class GroupMember:
         return MessageQueue(unwrap(queue.topic, self.settings.namespace), queue.broker_name, queue.queue_id)
 
     def wire_queue(self, queue: MessageQueue) -> MessageQueue:
-        """Return a queue with the topic's name on the wire."""
+        """Return a queue with the topic's name on the wire. Raises UsageError for what is no queue."""
+        if not isinstance(queue, MessageQueue):
+            raise UsageError(
+                f"{queue!r:.60} ({type(queue).__name__}) is no queue: give a MessageQueue, as queues(topic) returns them"
+            )
         return MessageQueue(wrap(queue.topic, self.settings.namespace), queue.broker_name, queue.queue_id)
 
 

@@ -13,13 +13,14 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from halfmoon.allocation import Strategy
+from halfmoon.client.core.consume.listener import check_callable
 from halfmoon.client.core.consume.member import HeldQueue, warn_of_constants
 from halfmoon.client.core.consume.offsets import LocalOffsets, RemoteOffsets, same_topic, stored_offset
 from halfmoon.client.core.consume.pull import max_offset, min_offset, offset_at
 from halfmoon.client.core.consume.pull_loop import FULL_PAUSE_MS, PullLoop
 from halfmoon.client.core.consume.running_info import running_info
 from halfmoon.client.core.instance import Instance
-from halfmoon.client.core.names import check_topic, unwrap, wrap
+from halfmoon.client.core.names import check_topic, unwrap, whole, wrap
 from halfmoon.client.settings import PullSettings
 from halfmoon.effects import Op, Signal, run, sleep, steady, wait
 from halfmoon.errors import HalfmoonError, NotRunning, OffsetIllegal, UsageError
@@ -101,8 +102,9 @@ class PullConsumerCore(PullLoop):
             raise UsageError("Subscribe and assign are mutually exclusive.")
         assigned: dict[str, set[MessageQueue]] = {}
         for queue in queues:
+            wire_queue = self.wire_queue(queue)
             check_topic(queue.topic)
-            assigned.setdefault(wrap(queue.topic, self.settings.namespace), set()).add(self.wire_queue(queue))
+            assigned.setdefault(wire_queue.topic, set()).add(wire_queue)
         wanted = {topic: subscription(topic, expression, sql=sql) for topic in assigned}
         for each in wanted.values():
             warn_of_constants(each)
@@ -161,6 +163,7 @@ class PullConsumerCore(PullLoop):
         Follows DefaultLitePullConsumerImpl.registerTopicMessageQueueChangeListener (RocketMQ 4.9.8).
         """
         check_topic(topic)
+        check_callable("on_queues_changed", listener)
         name = wrap(topic, self.settings.namespace)
         known = (yield from self._queues_now(name)) if self.running else None
         if name in self._watched:
@@ -265,8 +268,10 @@ class PullConsumerCore(PullLoop):
         self._check_running()
         self._settle()
         self._confirm()
+        if self._manual is None and not self.subscriptions:
+            raise UsageError("nothing is subscribed: call subscribe(topic) or assign(queues) before poll()")
         at = yield from steady()
-        over = at + (self.settings.poll_timeout_ms if timeout_ms is None else timeout_ms)
+        over = at + (self.settings.poll_timeout_ms if timeout_ms is None else whole("timeout_ms", timeout_ms))
         if self.settings.auto_commit and at >= self._commit_at_ms:
             self._commit_at_ms = at + self.settings.auto_commit_ms
             self._note_consumed()

@@ -102,9 +102,9 @@ class PushConsumerCore(PullLoop):
     def start(self) -> Op[None]:
         """Subscribe to the group's retry topic and register. Raises UsageError without a listener or subscription."""
         if self.listener is None:
-            raise UsageError("the listener is missing: set one with on_message")
+            raise UsageError("the listener is missing: set one with on_message(function) before the start")
         if not self.subscriptions:
-            raise UsageError("nothing is subscribed")
+            raise UsageError("nothing is subscribed: call subscribe(topic) before the start")
         if self.clustering:
             topic = retry_topic(self.group)
             self.subscriptions.setdefault(topic, Subscription(topic))

@@ -12,6 +12,23 @@ Selector = Callable[[list[MessageQueue], Message, Any], "MessageQueue | None"]
 """Chooses a queue from all writable ones (with the user's topic name), the message and the key. Runs in the event loop: quick."""
 
 
+def check_choice(queue: object, selector: object) -> None:
+    """Raise UsageError for a queue that is none, and a selector that is no function."""
+    if queue is not None and not isinstance(queue, MessageQueue):
+        raise UsageError(f"queue is {queue!r:.60} ({type(queue).__name__}): give a MessageQueue, as producer.queues(topic) does")
+    if selector is not None and not callable(selector):
+        raise UsageError(f"selector is {selector!r:.60} ({type(selector).__name__}): give a function of queues, message and key")
+
+
+def selected(found: object) -> MessageQueue:
+    """Return the queue that a selector returned. Raises UsageError for anything else."""
+    if found is None:
+        raise UsageError("select message queue return null.")
+    if not isinstance(found, MessageQueue):
+        raise UsageError(f"the selector returned {found!r:.60} ({type(found).__name__}): it is to return one of the queues")
+    return found
+
+
 def select_by_hash(queues: list[MessageQueue], message: Message, key: Any) -> MessageQueue | None:
     """Choose by the key's Java hash: equal keys go to one queue. Follows SelectMessageQueueByHash (RocketMQ 4.9.8).
 

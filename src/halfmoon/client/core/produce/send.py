@@ -8,10 +8,10 @@ from typing import Any, TypedDict, TypeVar, Unpack
 import msgspec
 
 from halfmoon.client.core.ask import tell
-from halfmoon.client.core.names import RETRY_PREFIX, check_message, check_sendable, check_topic, unwrap, wrap
+from halfmoon.client.core.names import RETRY_PREFIX, check_batch, check_message, check_sendable, check_topic, unwrap, whole, wrap
 from halfmoon.client.core.produce.faults import FaultTable, choose_queue
 from halfmoon.client.core.produce.outgoing import Outgoing, SendObserver, properties_bytes, properties_text
-from halfmoon.client.core.produce.selector import Selector, select_by_hash
+from halfmoon.client.core.produce.selector import Selector, check_choice, select_by_hash, selected
 from halfmoon.client.core.produce.send_result import failure_code, send_result
 from halfmoon.client.core.produce.unanswered import UnansweredSends
 from halfmoon.client.core.route import PublishInfo
@@ -133,7 +133,7 @@ class Sender:
         settings = self.settings
         if self.tracer is not None or self._observes:
             return None
-        budget_ms = settings.send_timeout_ms if timeout_ms is None else timeout_ms
+        budget_ms = self.budget(timeout_ms)
         self.check(message)
         if len(message.body) >= settings.compress_over_bytes or budget_ms <= 0:
             return None
@@ -234,8 +234,7 @@ class Sender:
     def prepare_batch(self, messages: Sequence[Message], born_ms: int) -> Outgoing:
         """Return several messages as one request. Raises UsageError. Follows MessageBatch.generateFromList (4.9.8)."""
         self._check_running()
-        if not messages:
-            raise UsageError("messages must not be empty")
+        check_batch(messages)
         first, items, ids = messages[0], [], []
         for message in messages:
             check_message(message, self.settings.body_bytes_max)
@@ -477,15 +476,13 @@ class Sender:
         """Return the queue that the user chose, or has chosen by a selector or a key; None for any."""
         if queue is None and selector is None and key is None:
             return None
-        if queue is not None:
-            if unwrap(queue.topic, self.settings.namespace) != unwrap(message.topic, self.settings.namespace):
-                raise UsageError("message topic not equal with message queue topic")
-            chosen: MessageQueue | None = queue
+        check_choice(queue, selector)
+        if queue is None:
+            chosen = selected((selector or select_by_hash)((yield from self.queues(message.topic)), message, key))
+        elif unwrap(queue.topic, self.settings.namespace) != unwrap(message.topic, self.settings.namespace):
+            raise UsageError("message topic not equal with message queue topic")
         else:
-            chosen = (selector or select_by_hash)((yield from self.queues(message.topic)), message, key)
-            if chosen is None:
-                raise UsageError("select message queue return null.")
-        assert chosen is not None
+            chosen = queue
         topic = wrap(message.topic, self.settings.namespace)
         if self.routes.master(chosen.broker_name) is None:
             yield from self.publish_info(topic)
@@ -493,7 +490,7 @@ class Sender:
 
     def budget(self, timeout_ms: int | None) -> int:
         """Return how long a send may take, ms."""
-        return self.settings.send_timeout_ms if timeout_ms is None else timeout_ms
+        return self.settings.send_timeout_ms if timeout_ms is None else whole("timeout_ms", timeout_ms)
 
     def _check_running(self) -> None:
         if not self.running:

@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from halfmoon.client.core.instance import Instance
-from halfmoon.client.core.names import wrap
+from halfmoon.client.core.names import no_message, wrap
 from halfmoon.client.core.produce.send import Sender
 from halfmoon.client.core.produce.transaction_check import (
     CheckFunction,
@@ -236,6 +236,8 @@ class Transactions:
 
         Raises UsageError when nobody could answer a check.
         """
+        if not isinstance(message, Message):
+            raise no_message(message)
         if check is not None:
             self.checkers.add(message.topic, check)
         if self.checkers.find(message.topic) is None:

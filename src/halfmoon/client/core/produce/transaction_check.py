@@ -74,6 +74,9 @@ class CheckFunctions:
     """
 
     def __init__(self, otherwise: CheckFunction | None = None) -> None:
+        """Take the function of all other topics. Raises UsageError for what is none."""
+        if otherwise is not None and not callable(otherwise):
+            raise UsageError(f"a check is a function of a message, not {otherwise!r}")
         self._otherwise = otherwise
         self._by_topic: dict[str, CheckFunction] = {}
         self._patterns: dict[str, CheckFunction] = {}

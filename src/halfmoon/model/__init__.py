@@ -9,37 +9,39 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from enum import Enum, IntEnum
 from typing import Any
 
 import msgspec
 
-from halfmoon.errors import MessageIllegal, UsageError
+from halfmoon.errors import UsageError
 from halfmoon.limits import REASON_LENGTH_MAX
+from halfmoon.model.message import (
+    DEAD_LETTER_ID,
+    DEAD_LETTER_TOPIC,
+    DELAY,
+    DELAY_S_MAX,
+    KEYS,
+    RECONSUME_REASON,
+    REPEAT,
+    RESERVED_PROPERTIES,
+    TAGS,
+    TIMER_DELAY_MS,
+    TIMER_DELIVER_MS,
+    UNIQ_KEY,
+    WAIT,
+    Message,
+    check_tag,
+)
+from halfmoon.model.old_names import HintingEnum, mark_old_names
 
-KEYS, TAGS, WAIT, DELAY, UNIQ_KEY = "KEYS", "TAGS", "WAIT", "DELAY", "UNIQ_KEY"
-RECONSUME_REASON = "RECONSUME_REASON"
-"""Halfmoon's own: the reason why a redelivered message could not be consumed, as the client reported last."""
-DEAD_LETTER_ID, DEAD_LETTER_TOPIC = "DEAD_LETTER_ID", "DEAD_LETTER_TOPIC"
-"""Halfmoon's own, of a replayed message: the broker's id of its dead letter, and the topic in which that lies."""
-REPEAT = "INNER_REPEAT"
-"""Halfmoon's own, of a message sent again under its ``msg_id``: the number of the attempt. It is taken off before it is stored."""
-TIMER_DELAY_MS, TIMER_DELIVER_MS = "TIMER_DELAY_MS", "TIMER_DELIVER_MS"
-_ID = re.compile(r"[0-9A-Za-z_.:-]{1,64}")
-_ATTEMPT_MAX = 1_000_000
-DELAY_S_MAX = 3_456_000
-"""40 days, the furthest that a broker takes."""
-RESERVED_PROPERTIES = frozenset({
-    "KEYS", "TAGS", "WAIT", "DELAY", "UNIQ_KEY", "RETRY_TOPIC", "REAL_TOPIC", "REAL_QID", "TRAN_MSG", "PGROUP", "PCLIENT",
-    "MIN_OFFSET", "MAX_OFFSET", "BUYER_ID", "ORIGIN_MESSAGE_ID", "TRANSFER_FLAG", "CORRECTION_FLAG", "MQ2_FLAG", "RECONSUME_TIME",
-    "MSG_REGION", "TRACE_ON", "MAX_RECONSUME_TIMES", "CONSUME_START_TIME", "TRAN_PREPARED_QUEUE_OFFSET",
-    "TRANSACTION_CHECK_TIMES", "CHECK_IMMUNITY_TIME_IN_SECONDS", "INSTANCE_ID", "CORRELATION_ID", "REPLY_TO_CLIENT", "TTL",
-    "ARRIVE_TIME", "PUSH_REPLY_TIME", "CLUSTER", "MSG_TYPE", "INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET",
-    "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "TIMER_OUT_MS", "TIMER_DEL_UNIQKEY", "EXTEND_UNIQ_INFO", "POP_CK",
-    "POP_CK_OFFSET", "1ST_POP_TIME", "DUP_INFO", "__CRC32#", REPEAT,
-})  # fmt: skip
-"""Property names that belong to the protocol. Follows MessageConst.STRING_HASH_SET (4.9.8), with names of 5.x and two of ours."""
+__all__ = [  # what `halfmoon.model.message` has is here, too
+    "DEAD_LETTER_ID", "DEAD_LETTER_TOPIC", "DELAY", "DELAY_S_MAX", "KEYS", "RECONSUME_REASON", "REPEAT", "RESERVED_PROPERTIES",
+    "TAGS", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "UNIQ_KEY", "WAIT", "ConsumeFrom", "ConsumeStatus", "ConsumeType", "DeadLetter",
+    "LocalTransactionState", "Message", "MessageModel", "MessageQueue", "PullResult", "PullStatus", "Replayed", "SendResult",
+    "SendStatus", "StoredMessage", "Subscription", "TransactionSendResult", "check_tag", "java_hash", "one_line", "split_address",
+    "split_addresses", "subscription", "tags_of",
+]  # fmt: skip
 
 
 def one_line(text: str, length_max: int = REASON_LENGTH_MAX) -> str:
@@ -54,130 +56,6 @@ class MessageQueue(msgspec.Struct, frozen=True, order=True):
     topic: str
     broker_name: str
     queue_id: int
-
-
-class Message(msgspec.Struct, kw_only=False):
-    """A message to send.
-
-    ``tag`` is one tag that consumers may subscribe to (`check_tag`); ``keys`` are searchable texts without blanks, or one text
-    that holds several, separated by blanks; ``properties`` are the user's own name and value texts; ``flag`` is a number that
-    travels untouched; ``wait_store`` asks to wait for the broker's sync where the broker is set so. ``transaction_id`` is set on
-    the message that a local transaction is given; sending does not look at it.
-
-    Delivery later, at most one of: ``delay_level``, 1 to 18 (every broker); ``delay``, seconds or a timedelta; ``deliver_at``, ms
-    since the epoch or an aware datetime (Halfmoon's brokers, and 5.x ones with its timer on; others deliver at once).
-
-    ``msg_id`` is the sender's own id for it (UNIQ_KEY): one of `TransactionProducer.new_id`, or 1 to 64 letters, digits and
-    ``_.:-``; None: the producer makes one. ``attempt`` counts how often the caller has sent this id to the topic, from 1. From 2
-    on a Halfmoon broker that has it answers as it did the first time and stores nothing; one that stored it as a half message
-    and rolled that back refuses. Apache brokers store it again.
-    """
-
-    topic: str
-    body: bytes
-    tag: str | None = None
-    keys: tuple[str, ...] | list[str] | str = ()
-    properties: dict[str, str] = {}
-    flag: int = 0
-    wait_store: bool = True
-    delay_level: int = 0
-    transaction_id: str | None = None
-    delay: float | timedelta | None = None
-    deliver_at: datetime | int | None = None
-    msg_id: str | None = None
-    attempt: int = 1
-
-    @property
-    def is_delayed(self) -> bool:
-        """Whether the message asks for delayed delivery."""
-        return self.delay_level > 0 or self.delay is not None or self.deliver_at is not None
-
-    def _time_properties(self) -> dict[str, str]:
-        """Return the properties that ask for a point in time. Raises MessageIllegal for two wishes, or an impossible one."""
-        if (self.delay_level > 0) + (self.delay is not None) + (self.deliver_at is not None) > 1:
-            raise MessageIllegal("a message has one of delay_level, delay and deliver_at")
-        if self.delay is not None:
-            seconds = self.delay.total_seconds() if isinstance(self.delay, timedelta) else float(self.delay)
-            if not 0 <= seconds <= DELAY_S_MAX:
-                raise MessageIllegal(f"delay is 0 to {DELAY_S_MAX} seconds, not {self.delay}")
-            return {TIMER_DELAY_MS: str(round(seconds * 1000))}
-        if isinstance(self.deliver_at, datetime):
-            if self.deliver_at.tzinfo is None:
-                raise MessageIllegal("deliver_at: a datetime without time zone says no point in time")
-            return {TIMER_DELIVER_MS: str(max(0, round(self.deliver_at.timestamp() * 1000)))}
-        if self.deliver_at is not None:
-            if not 0 <= self.deliver_at < 10**15:
-                raise MessageIllegal(f"deliver_at is milliseconds since the epoch, not {self.deliver_at}")
-            return {TIMER_DELIVER_MS: str(self.deliver_at)}
-        return {}
-
-    def _id_properties(self) -> dict[str, str]:
-        """Return the sender's own id, and whether it comes again. Raises MessageIllegal for texts and counts that cannot be."""
-        if not isinstance(self.msg_id, str) or not _ID.fullmatch(self.msg_id):
-            what = f"msg_id {self.msg_id!r:.80}: use new_id(), or 1 to 64 letters, digits, '_', '.', ':' or '-'"
-            raise MessageIllegal(what if self.msg_id is not None else "a message that is sent again needs the msg_id of before")
-        if not 1 <= self.attempt <= _ATTEMPT_MAX:
-            raise MessageIllegal(f"attempt is 1 to {_ATTEMPT_MAX}, not {self.attempt}")
-        return {UNIQ_KEY: self.msg_id} if self.attempt == 1 else {UNIQ_KEY: self.msg_id, REPEAT: str(self.attempt)}
-
-    def wire_properties(self) -> dict[str, str]:
-        """Return all properties as they travel, the protocol's own included, in a new dict.
-
-        Raises:
-            MessageIllegal: a user property has a reserved or blank name, a blank value, or a separator inside; nothing finds the
-                tag, or one of several keys.
-        """
-        if self.properties:
-            self._check_names()
-        properties = dict(self.properties)
-        keys = self.keys if isinstance(self.keys, str) else " ".join(self.keys)
-        if keys:
-            self._check_keys(keys)
-            properties[KEYS] = keys
-        if self.tag:
-            check_tag(self.tag)
-            properties[TAGS] = self.tag
-        if self.delay_level:
-            properties[DELAY] = str(self.delay_level)
-        if self.delay is not None or self.deliver_at is not None:
-            properties.update(self._time_properties())
-        properties[WAIT] = "true" if self.wait_store else "false"
-        if self.msg_id is not None or self.attempt != 1:
-            properties.update(self._id_properties())
-        # the protocol's own have no separator in them: where the user gave none, only two texts are to be looked at
-        texts = "".join([*properties, *properties.values()]) if self.properties else keys + (self.tag or "")
-        if "\x01" in texts or "\x02" in texts:
-            name = next(name for name, value in properties.items() if _SEPARATOR.search(name + value))
-            raise MessageIllegal(f"property {name!r} contains a separator (0x01 or 0x02)")
-        return properties
-
-    def _check_names(self) -> None:
-        for name, value in self.properties.items():
-            if name in RESERVED_PROPERTIES:
-                raise MessageIllegal(f"The Property<{name}> is used by system, input another please")
-            if not name.strip() or not value.strip():
-                raise MessageIllegal("The name or value of property can not be null or blank string!")
-
-    def _check_keys(self, joined: str) -> None:
-        if isinstance(self.keys, str) or joined.split() == [*self.keys]:
-            return
-        for key in self.keys:
-            if (parts := key.split()) != [key] and key:
-                raise MessageIllegal(
-                    f"key {key!r:.80} has a blank, by which brokers tell keys apart, so that nobody finds it: use "
-                    f"{'-'.join(parts)!r:.80}, or a user property for texts"
-                )
-
-
-def check_tag(tag: str) -> None:
-    """Raise MessageIllegal for a tag that no list of tags asks for, because it would be read as another tag, several, or all."""
-    if tag == "*" or "||" in tag or tag.strip() != tag:
-        plain = "-".join(part.strip() for part in tag.split("||") if part.strip(" *"))
-        instead = f"use {plain!r:.80}, or " if plain else "use "
-        raise MessageIllegal(
-            f"tag {tag!r:.80} cannot be subscribed to: a list of tags is joined by '||', '*' is all, and blanks around a tag are "
-            f"cut off: {instead}a user property, which SQL92 finds"
-        )
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -324,7 +202,7 @@ class Replayed(msgspec.Struct):
     already: bool = False
 
 
-class SendStatus(Enum):
+class SendStatus(Enum, metaclass=HintingEnum):
     """Status of a send. Every one but SEND_OK means: stored, but a promise of the broker's mode was not kept in time."""
 
     SEND_OK = 0
@@ -348,7 +226,7 @@ class SendResult(msgspec.Struct):
     """Handle that cancels a message which waits for a point in time, see `Producer.recall`."""
 
 
-class LocalTransactionState(IntEnum):
+class LocalTransactionState(IntEnum, metaclass=HintingEnum):
     """Outcome of a local transaction. The numbers are those of the wire; OPEN and NOT_MINE are told as UNKNOWN with a mark.
 
     UNKNOWN tells the broker nothing: it keeps the half message and asks again later, up to 15 times in all. OPEN says that the
@@ -364,10 +242,12 @@ class LocalTransactionState(IntEnum):
     OPEN = -1
     NOT_MINE = -2
 
-    @property
-    def code(self) -> int:
-        """The number that is sent to a broker."""
-        return max(self.value, 0)
+    code: int
+    """The number that is sent to a broker."""
+
+
+for _state in LocalTransactionState:
+    _state.code = max(_state.value, 0)
 
 
 class TransactionSendResult(SendResult):
@@ -423,7 +303,7 @@ class ConsumeType(IntEnum):
     CONSUME_POP = 2
 
 
-class ConsumeFrom(IntEnum):
+class ConsumeFrom(IntEnum, metaclass=HintingEnum):
     """Start of a group without stored progress."""
 
     LAST_OFFSET = 0
@@ -431,7 +311,7 @@ class ConsumeFrom(IntEnum):
     TIMESTAMP = 5
 
 
-class ConsumeStatus(Enum):
+class ConsumeStatus(Enum, metaclass=HintingEnum):
     """Answer of a listener about its messages."""
 
     CONSUME_SUCCESS = "CONSUME_SUCCESS"
@@ -456,7 +336,6 @@ class Subscription(msgspec.Struct, frozen=True):
     version: int = 0
 
 
-_SEPARATOR = re.compile("[\x01\x02]")
 _NO_TAG = re.compile(r"[\s|&<>=!()'\",]|^\*$")
 """Pattern that no tag of a list matches. A message may have such a tag; it is asked for with SQL92: ``TAGS = 'a b'``."""
 
@@ -474,6 +353,7 @@ def subscription(
 
     Follows FilterAPI.buildSubscriptionData and MessageSelector.bySql (RocketMQ 4.9.8).
     """
+    _check_texts(topic, expression=expression, expression_type=expression_type, sql=sql)
     if sql is not None:
         if expression not in (None, "*") or expression_type != "TAG":
             raise UsageError("a subscription has tags or an SQL92 expression, not both")
@@ -494,6 +374,12 @@ def subscription(
                 "beside other tags. Separate tags with '||'; to filter by properties use SQL92: sql= in Python, --sql, sqlFilter"
             )
     return Subscription(topic, expression, "TAG", tags, frozenset(java_hash(tag) for tag in tags), version)
+
+
+def _check_texts(topic: str, **arguments: object) -> None:
+    for name, value in arguments.items():
+        if not isinstance(value, str) and (value is not None or name == "expression_type"):
+            raise UsageError(f"{name} of {topic!r:.60} is {value!r:.60} ({type(value).__name__}): give one text, such as 'A || B'")
 
 
 def tags_of(expression: str) -> frozenset[str]:
@@ -527,3 +413,7 @@ def split_addresses(text: str | Iterable[str]) -> list[str]:
     for address in addresses:
         split_address(address)
     return addresses
+
+
+for _value in (StoredMessage, SendResult):
+    mark_old_names(_value)
