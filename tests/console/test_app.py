@@ -297,8 +297,8 @@ async def test_what_is_no_form_or_too_large_is_refused_in_words(console: Site, s
     [
         (UsageError("the name is too long"), 400, "the name is too long"),
         (ConnectFailed("cannot connect", "h:1"), 502, "cannot connect"),
-        (broker_error(17, "no topic"), 404, "no topic (code 17)"),
-        (broker_error(16, "no permission"), 409, "no permission (code 16)"),
+        (broker_error(17, "no topic"), 404, "no topic (code 17 TOPIC_NOT_EXIST)"),
+        (broker_error(16, "no permission"), 409, "no permission (code 16 NO_PERMISSION)"),
         (RuntimeError("a secret"), 500, "Internal error; see the console's log."),
     ],
 )  # fmt: skip

@@ -13,7 +13,7 @@ from halfmoon.cli.shared.lines import say, say_failing
 from halfmoon.cli.shared.options import LOCAL, All, Cluster, Json, NameServer, Queues, Topic, Yes, confirm, time_ms
 from halfmoon.cli.shared.output import show_json, show_table
 from halfmoon.cli.shared.reading import named_queues, near_names
-from halfmoon.errors import BrokerError
+from halfmoon.errors import BrokerError, text_of
 from halfmoon.shown.names import is_users_topic
 from halfmoon.shown.texts import TIME_FORMS, count_text, facts_of, rate_text, size_text, time_text
 
@@ -84,7 +84,7 @@ def list_topics(
         try:
             found = admin.topic_overview(shown, failing=failing)
         except BrokerError as exc:  # an account that is no administrator's, for example
-            failing.append(str(exc))
+            failing = failing or [text_of(exc)]
             found = [halfmoon.TopicOverview(name) for name in shown]
     say_failing(failing)
     if as_json:

@@ -26,7 +26,6 @@ from halfmoon.console.render import STATIC, Renderer
 from halfmoon.console.signing_in import SigningIn, inside
 from halfmoon.console.visitors import Visitor, visitor_of
 from halfmoon.errors import (
-    BrokerError,
     ConnectionLost,
     GroupNotFound,
     HalfmoonError,
@@ -36,6 +35,7 @@ from halfmoon.errors import (
     SettingError,
     TopicNotFound,
     UsageError,
+    text_of,
 )
 from halfmoon.logs import escaped
 from halfmoon.settings.http import is_own_host
@@ -208,11 +208,6 @@ class Console:
 @lru_cache(16)
 def _log_once(text: str) -> None:
     log.error("console: %s", text)
-
-
-def text_of(error: HalfmoonError) -> str:
-    """Return the text of an error."""
-    return f"{error.remark or 'refused'} (code {error.code})" if isinstance(error, BrokerError) else str(error)
 
 
 def _sent_from(request: Request) -> str:

@@ -17,7 +17,7 @@ from halfmoon.cli.shared.bodies import BodyBudget
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.options import LOCAL, Json, Limit, NameServer, OneGroup, Yes, check_terminal, confirm, time_ms
 from halfmoon.cli.shared.output import body_text, show_json, show_table
-from halfmoon.errors import HalfmoonError
+from halfmoon.errors import HalfmoonError, text_of
 from halfmoon.model import DeadLetter
 from halfmoon.shown.texts import TIME_FORMS, count_text, time_text
 
@@ -259,6 +259,6 @@ def _replayed(
     try:
         replayed = admin.replay_dead_letter(letter, to=to, again=again, dry_run=dry_run, **changes)
     except HalfmoonError as exc:
-        return {**facts, "outcome": f"failed: {exc}", "copy": None}
+        return {**facts, "outcome": f"failed: {text_of(exc)}", "copy": None}
     outcome = "replayed before" if replayed.already else "would be sent" if dry_run else "sent"
     return {**facts, "to": replayed.topic, "outcome": outcome, "copy": replayed.offset_msg_id or None}

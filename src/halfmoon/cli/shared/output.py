@@ -14,7 +14,7 @@ from unicodedata import combining, east_asian_width
 
 from halfmoon.cli.shared.app import lines_wanted
 from halfmoon.cli.shared.lines import LINE_MAX, plain, say
-from halfmoon.errors import AccessRefused, BrokerError, HalfmoonError, UsageError
+from halfmoon.errors import HalfmoonError, UsageError, text_of
 
 
 def show_json(value: Any, *, rows: str | None = None, flush: bool = True) -> None:
@@ -171,9 +171,7 @@ def report(error: HalfmoonError, *, as_json: bool) -> int:
         facts: dict[str, Any] = {"error": str(error), "kind": type(error).__name__, "code": getattr(error, "code", None)}
         sys.stderr.write(_json(facts) + "\n")
     else:
-        text = f"{error.remark or 'refused'} (code {error.code})" if isinstance(error, BrokerError) else str(error)
-        text = error.advice if isinstance(error, AccessRefused) else text
-        say(f"halfmoon: {text}", error=True)
+        say(f"halfmoon: {text_of(error)}", error=True)
     return 2 if isinstance(error, UsageError) else 1
 
 

@@ -81,8 +81,9 @@ def status(
     """Show whether the cluster is healthy, degraded or down.
 
     Exit code 0 when healthy, else 1. Degraded: a broker does not answer or cannot write, its disk is nearly full, a group is stuck
-    or has no member while messages wait, a transaction has no producer that could decide it, or a threshold is passed. A group is
-    *behind for* the age of the message that it consumed last where more have come since.
+    or has no member while messages wait, a transaction has no producer that could decide it, or a threshold is passed. No access:
+    brokers answer, and require an account or refuse the one that is given. A group is *behind for* the age of the message that it
+    consumed last where more have come since.
 
     Example: halfmoon status --max-lag 10000 --max-pending-age 5m --max-disk 80
 

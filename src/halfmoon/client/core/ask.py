@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from halfmoon.effects import Call, Op, Tell
-from halfmoon.errors import broker_error
+from halfmoon.errors import RequestNotSupported, broker_error
 from halfmoon.wire.command import Command
 from halfmoon.wire.table import Header
 
@@ -12,6 +12,12 @@ def call(address: str, request: Header, body: bytes = b"", timeout_ms: int = 3_0
     """Send a request; return the reply whatever its code. Raises NetworkError."""
     reply: Command = yield Call(address, request, body, timeout_ms)
     return reply
+
+
+def knows(address: str, request: Header, timeout_ms: int = 3_000) -> Op[bool]:
+    """Return whether a server knows a request, even where it refuses it to us. Raises NetworkError."""
+    reply = yield from call(address, request, b"", timeout_ms)
+    return reply.code != RequestNotSupported.code
 
 
 def ask(address: str, request: Header, body: bytes = b"", timeout_ms: int = 3_000) -> Op[Command]:

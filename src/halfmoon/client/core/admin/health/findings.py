@@ -9,7 +9,7 @@ import msgspec
 
 from halfmoon.client.core.admin.health.facts import GroupFacts, queues_text, some_text, started_ms, subscriptions
 from halfmoon.client.core.admin.health.stuck import stuck_findings
-from halfmoon.errors import HalfmoonError
+from halfmoon.errors import HalfmoonError, text_of
 from halfmoon.limits import STUCK_MS
 from halfmoon.model import MessageQueue
 from halfmoon.results import Finding
@@ -102,7 +102,7 @@ def _members(known: GroupFacts, now_ms: int) -> Iterator[tuple[Finding, list[Mes
     for member, info in known.infos.items():
         if isinstance(info, HalfmoonError):
             do = "Look at its process and its log. Clients of some languages never answer this."
-            yield Finding("silent", f"Member {member} does not say how it is: {info}.", do, "note"), []
+            yield Finding("silent", f"Member {member} does not say how it is: {text_of(info)}.", do, "note"), []
             continue
         late = {queue: held for queue, held in info.mq_table.items() if known.lag([queue])}
         in_order = info.properties.get("PROP_CONSUMEORDERLY") == "true"
