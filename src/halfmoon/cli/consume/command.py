@@ -12,6 +12,7 @@ from typing import Annotated
 import click
 
 import halfmoon
+from halfmoon import sql92
 from halfmoon.cli.consume.formats import BODIES, TOKENS_TEXT, MessageFormat
 from halfmoon.cli.consume.selection import Selection, Wanted
 from halfmoon.cli.shared.app import App, Option
@@ -75,6 +76,8 @@ def consume(
     Example: halfmoon consume --topic orders --sql "amount > 100 AND region = 'eu'"
     """
     subscription(topic, expression, sql=sql)  # a wrong filter is refused before any server is asked
+    if sql is not None:
+        sql92.compile(sql)
     show = _shower(text, bodies_only=bodies_only, as_json=as_json)
     wanted = selection.wanted(by_group=group is not None)
     if follow and wanted.until_offset is not None:
