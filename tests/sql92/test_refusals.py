@@ -12,4 +12,4 @@ def test_a_refusal_says_place_reason_and_remedy():
 
 
 def test_a_refusal_at_the_end_says_so():
-    assert "SQL92 filter, at the end: it is empty" == str(ExpressionRefused("", 0, "it is empty"))
+    assert str(ExpressionRefused("", 0, "it is empty")) == "SQL92 filter, at the end: it is empty"

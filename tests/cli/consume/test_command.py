@@ -58,7 +58,8 @@ def test_an_sql_expression_leaves_only_messages_whose_properties_match(run, topi
 
 
 @pytest.mark.parametrize(
-    ("arguments", "why"), [(["--sql", "amount >"], "halfmoon: SQL92 filter, at the end: "), (["--sql", "a = 1", "--filter", "A"], "not both")]
+    ("arguments", "why"),
+    [(["--sql", "amount >"], "halfmoon: SQL92 filter, at the end: "), (["--sql", "a = 1", "--filter", "A"], "not both")],
 )
 def test_a_filter_that_is_none_is_an_error_that_says_why(run, topic, arguments, why):
     _send(run, topic, "1")

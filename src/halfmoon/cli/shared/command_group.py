@@ -194,6 +194,10 @@ def run(arguments: Sequence[str]) -> int:
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 1
     except click.ClickException as exc:
+        if isinstance(exc, click.NoSuchOption | click.NoSuchCommand):
+            from halfmoon.cli.shared.suggestions import with_suggestions  # only for what does not exist
+
+            exc = with_suggestions(exc)
         if as_json:
             return report(UsageError(exc.format_message()), as_json=True)
         exc.show(sys.stdout if isinstance(exc, click.exceptions.NoArgsIsHelpError) else None)  # a help page is no error message
