@@ -55,23 +55,23 @@ CELL_MAX = 1_000
 
 WHOLE = frozenset({
     *("id", "event", "resume by", "msgId", "client id", "access key", "key", "keys"),
-    *("topic", "topics", "source", "target", "to", "group", "groups", "deadGroup", "producerGroup", "error"),
+    *("topic", "topics", "source", "target", "to", "group", "groups", "deadGroup", "producerGroup", "error", "state of checks"),
 })  # fmt: skip
 """Columns that a next command needs, and errors, which say what to do: never shortened and never left out. Where room is short,
 others are, first ones last."""
 
 
-def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, width_max: int = sys.maxsize) -> None:
     """Write a table, or the word none; numbers stand to the right.
 
     On a terminal that is too narrow some columns are left out, which a line below says; where those that `WHOLE` names have no
-    room side by side, they stand below one another. Without a terminal a table is as wide as it needs.
+    room side by side, they stand below one another. Without a terminal a table is as wide as it needs, up to ``width_max``.
     """
     table = [list(row) for row in rows]
     if not table:
         say(f"{title}: none" if title else "none")
         return
-    layout = _Layout(columns, table, get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize)
+    layout = _Layout(columns, table, min(width_max, get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize))
     head = [plain(title)] if title else []
     lines = [*head, styled(layout.text(columns), "1"), "─" * layout.width, *map(layout.text, layout.cells)]
     sys.stdout.write("\n".join(lines) + "\n")
