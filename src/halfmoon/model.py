@@ -19,8 +19,8 @@ from halfmoon.errors import MessageIllegal, UsageError
 from halfmoon.limits import REASON_LENGTH_MAX
 
 KEYS, TAGS, WAIT, DELAY, UNIQ_KEY = "KEYS", "TAGS", "WAIT", "DELAY", "UNIQ_KEY"
-RECONSUME_REASON = "RECONSUME_REASON"
-"""Halfmoon's own: the reason why a redelivered message could not be consumed, as the client reported last."""
+RECONSUME_REASON, SKIPPED = "RECONSUME_REASON", "skipped by an operator"
+"""Halfmoon's own: the reason why a redelivered message could not be consumed, as the client reported last; that of a skip."""
 DEAD_LETTER_ID, DEAD_LETTER_TOPIC = "DEAD_LETTER_ID", "DEAD_LETTER_TOPIC"
 """Halfmoon's own, of a replayed message: the broker's id of its dead letter, and the topic in which that lies."""
 REPEAT = "INNER_REPEAT"
@@ -301,9 +301,9 @@ class DeadLetter(msgspec.Struct):
         return self.message.store_ms
 
     @property
-    def tries(self) -> int:
-        """The number of deliveries to a consumer."""
-        return max(1, self.message.reconsume_times)
+    def tries(self) -> int | None:
+        """The number of deliveries to a consumer; None: an operator skipped it, and only its member counted."""
+        return None if self.reason == SKIPPED else max(1, self.message.reconsume_times)
 
     @property
     def replay_of(self) -> str:

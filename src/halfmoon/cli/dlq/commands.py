@@ -127,6 +127,7 @@ def show(
         return
     for line in ("dead_lettered_ms", "born_ms"):
         facts[line] = time_text(facts[line])
+    facts["tries"] = "not known: it was skipped" if letter.tries is None else letter.tries
     facts["replayed_to"] = ", ".join(facts["replayed_to"]) or "nowhere"
     facts["properties"] = " ".join(f"{name}={value}" for name, value in letter.message.properties.items())
     facts["body"] = body_text(letter.message.beginning(4 * BODY_WHOLE), BODY_WHOLE)
@@ -200,9 +201,10 @@ def _facts(admin: halfmoon.Admin, letter: DeadLetter) -> dict[str, Any]:
 
 def _row(letter: DeadLetter, facts: dict[str, Any]) -> list[object]:
     replayed = " ".join("group" if topic.startswith("%RETRY%") else topic for topic in facts["replayed_to"]) or "no"
+    tries = "skipped" if letter.tries is None else letter.tries
     why = body_text(letter.reason.encode(), 60) or "not reported"
     return [
-        time_text(letter.dead_lettered_ms), letter.group, letter.topic, facts["tag"], facts["keys"], letter.tries, why, replayed,
+        time_text(letter.dead_lettered_ms), letter.group, letter.topic, facts["tag"], facts["keys"], tries, why, replayed,
         letter.offset_msg_id,
     ]  # fmt: skip
 
