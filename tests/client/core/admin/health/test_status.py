@@ -298,3 +298,22 @@ def test_messages_that_are_delayed_until_their_redelivery_are_behind():
     script, core = script_of({"a": INFO}, {"C_shop": [(5, 5, 0)]})
     script.on(GetConsumeStats, Reply(body=to_json(ConsumeStats({MessageQueue("orders", "a", 0): OffsetWrapper(5, 5)}, 0.0, 2))))
     assert script.run(backlogs(core)) == {"C_shop": Backlog(2, None, 2, 0)}
+
+
+@pytest.mark.parametrize(
+    ("unmoved_ms", "faults"),
+    [
+        (299_999, []),
+        (300_000, ["C_shop: no member is online, and 2 messages wait to be delivered again"]),
+        (None, ["C_shop: no member is online, and 2 messages wait to be delivered again"]),
+    ],
+)
+def test_a_group_without_members_whose_messages_all_await_redelivery_degrades_the_cluster(unmoved_ms, faults):
+    script, core = script_of({"a": INFO}, {"C_shop": [(5, 5, 0)]})
+    queues = {
+        MessageQueue("orders", "a", 0): OffsetWrapper(5, 5, unmoved_ms=unmoved_ms),
+        MessageQueue("orders", "a", 1): OffsetWrapper(5, 5, unmoved_ms=None if unmoved_ms is None else 900_000),
+    }
+    script.on(GetConsumeStats, Reply(body=to_json(ConsumeStats(queues, 0.0, 2))))
+
+    assert script.run(status(core)).faults == faults

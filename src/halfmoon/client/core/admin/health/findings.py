@@ -60,11 +60,16 @@ def _state(known: GroupFacts, now_ms: int) -> Iterator[Finding]:
     if known.model == "broadcasting":
         what = "The group broadcasts: every member gets all messages and keeps its own progress, so brokers know no lag."
         yield Finding("broadcasting", what, "Look at the members' own figures.", "note")
-    if not known.members and known.lag():
+    if not known.members and (waiting := known.lag() + (known.delayed or 0)):
         do = "Start a consumer of this group. If one runs, see in its log which name server and group it uses."
         unmoved_ms = known.unmoved_ms()
         since_ms = None if unmoved_ms is None else now_ms - unmoved_ms
-        yield Finding("no-members", f"No member is online, and {wait_text(known.lag())}.", do, since_ms=since_ms)
+        yield Finding(
+            "no-members",
+            f"No member is online, and {wait_text(waiting)}{'' if known.lag() else ' to be delivered again'}.",
+            do,
+            since_ms=since_ms,
+        )
     elif not known.members:
         what = "nothing waits" if known.has_consumed() else "the group has never consumed"
         yield Finding("no-members", f"No member is online, and {what}.", "Start a consumer, unless none is meant to run.", "note")
