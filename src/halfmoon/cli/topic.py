@@ -152,7 +152,7 @@ def delete(topic: Topic, cluster: Cluster = None, yes: Yes = False, nameserver: 
 
     Example: halfmoon topic delete orders
     """
-    with halfmoon.Admin(nameserver=nameserver) as admin:
+    with halfmoon.Admin(nameserver=nameserver) as admin, near_names(admin, topic):
         admin.topic_route(topic)  # an error when there is none
         confirm(f"delete topic {topic} and all its messages", yes=yes)
         admin.delete_topic(topic, cluster=cluster)

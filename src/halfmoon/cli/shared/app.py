@@ -65,6 +65,12 @@ class Choice(click.Choice[str]):
         return value if isinstance(value, self._kind) else self._kind(super().convert(value, param, ctx))
 
 
+class _WholeNumber(click.IntRange):
+    """Whole number within bounds; Click's errors call it a valid integer range."""
+
+    name = "whole number"
+
+
 class DeclaredCommand(click.Command):
     """Command whose topic and group may be options or words. ``aliases`` are other names for it in its group."""
 
@@ -260,7 +266,7 @@ def _type(kind: Any, settings: dict[str, Any]) -> Any:
     if isinstance(kind, type) and issubclass(kind, Enum):
         return Choice(kind)
     bounds = {name: settings.pop(name) for name in ("min", "max") if name in settings}
-    return kind if not bounds else click.FloatRange(**bounds) if kind is float else click.IntRange(**bounds)
+    return kind if not bounds else click.FloatRange(**bounds) if kind is float else _WholeNumber(**bounds)
 
 
 def _completion(settings: dict[str, Any]) -> Any:

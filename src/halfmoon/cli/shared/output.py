@@ -14,7 +14,7 @@ from unicodedata import combining, east_asian_width
 
 from halfmoon.cli.shared.app import lines_wanted
 from halfmoon.cli.shared.lines import LINE_MAX, plain, say
-from halfmoon.errors import HalfmoonError, UsageError, text_of
+from halfmoon.errors import HalfmoonError, NoNameServerAnswers, UsageError, text_of
 
 
 def show_json(value: Any, *, rows: str | None = None, flush: bool = True) -> None:
@@ -165,6 +165,10 @@ def width_of(text: str) -> int:
     return sum(0 if combining(each) else 2 if east_asian_width(each) in "WF" else 1 for each in text)
 
 
+NO_NAME_SERVER = "give its address by --nameserver HOST:PORT, or start one: halfmoon serve; halfmoon doctor says what is wrong"
+"""Remedy where no name server answers."""
+
+
 def report(error: HalfmoonError, *, as_json: bool) -> int:
     """Write an error to standard error and return the exit code: 2 when the caller must change something, else 1."""
     if as_json:
@@ -172,6 +176,8 @@ def report(error: HalfmoonError, *, as_json: bool) -> int:
         sys.stderr.write(_json(facts) + "\n")
     else:
         say(f"halfmoon: {text_of(error)}", error=True)
+        if isinstance(getattr(error, "reason", error), NoNameServerAnswers):
+            say(NO_NAME_SERVER, error=True)
     return 2 if isinstance(error, UsageError) else 1
 
 

@@ -11,7 +11,7 @@ import halfmoon
 from halfmoon.cli.shared.app import App, Option
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.options import LOCAL, Json, NameServer, duration_ms
-from halfmoon.cli.shared.output import show_json, show_table
+from halfmoon.cli.shared.output import NO_NAME_SERVER, show_json, show_table
 from halfmoon.cli.status.watch import watch
 from halfmoon.results import DISK_WARNING, BrokerStatus, ClusterStatus, StatusLimits
 from halfmoon.shown.texts import rate_text, share_text, span_text
@@ -91,6 +91,8 @@ def _show(status: ClusterStatus) -> None:
         say(f"  {fault}")
     for note in (finding for finding in status.findings if finding.severity == "note"):
         say(f"  note: {note.group}: {note.what}" if note.group else f"  note: {note.what}")
+    if status.health == "down" and not status.findings:
+        say(f"  {NO_NAME_SERVER}")
     if status.brokers:
         show_table("brokers", BROKER_COLUMNS, map(_row, status.brokers))
     if slow := [broker.name for broker in status.brokers if broker.native == ""]:
