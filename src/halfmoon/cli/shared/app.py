@@ -241,6 +241,10 @@ def _option(declared: _Declared, *, has_word: bool) -> click.Option:
     required = declared.required and not has_word
     if not required:
         settings["default"] = None if declared.required or declared.is_list else declared.default
+        if isinstance(declared.default, Enum):
+            settings["default"] = declared.default.value  # as it is given, and not the name of the member
+        if declared.default == "":
+            settings["show_default"] = False
     return click.Option(
         [declared.name, *declared.info.flags], multiple=declared.is_list, required=required, show_envvar=True, **settings
     )
