@@ -69,7 +69,9 @@ def test_what_a_user_needs_stands_first_in_an_error():
     )
     assert str(unsigned).startswith(f"{advice} (CODE: 1 SYSTEM_ERROR  DESC: org.apache")
     wrong = broker_error(1, f"{errors.ACCESS_REFUSED}Check signature failed for accessKey=shop", "a:1")
-    assert str(wrong).startswith("a:1 refused access: Check signature failed for accessKey=shop (CODE: 1 SYSTEM_ERROR  DESC")
+    assert str(wrong).startswith(
+        "a:1 refused access: Check signature failed for accessKey=shop (see halfmoon docs access) (CODE: 1 SYSTEM_ERROR  DESC"
+    )
 
     gone = errors.ConnectFailed("connect to a:1 failed: Connection refused", "a:1")
     gone.refused = True

@@ -311,7 +311,7 @@ class AccessRefused(BrokerError):
                 f"{where} requires an account: access_key= and secret_key= in Python, --credentials FILE for commands, or "
                 "HALFMOON_ACCESS_KEY and HALFMOON_SECRET_KEY in the environment"
             )
-        return f"{where} refused access: {reason}"
+        return f"{where} refused access: {reason} (see halfmoon docs access)"
 
 
 class SystemError_(BrokerError, code=1, retry=True):

@@ -18,6 +18,7 @@ from halfmoon import __version__
 from halfmoon.cli.shared.app import App, Option
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.output import report
+from halfmoon.cli.shared.suggestions import with_suggestions
 from halfmoon.cli.shared.target import Ca, Cert, Key, NoVerify, ServerName, Tls, chosen, enter_options, first
 from halfmoon.documentation import see
 from halfmoon.errors import HalfmoonError, UsageError
@@ -195,8 +196,6 @@ def run(arguments: Sequence[str]) -> int:
         return end.code if isinstance(end.code, int) else 1
     except click.ClickException as exc:
         if isinstance(exc, click.NoSuchOption | click.NoSuchCommand):
-            from halfmoon.cli.shared.suggestions import with_suggestions  # only for what does not exist
-
             exc = with_suggestions(exc)
         if as_json:
             return report(UsageError(exc.format_message()), as_json=True)
