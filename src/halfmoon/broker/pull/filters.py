@@ -171,9 +171,8 @@ class Filters:
         try:
             return None if not expression or expression == "*" else frozenset(map(java_hash, tags_of(expression)))
         except UsageError as exc:
-            raise SubscriptionParseFailed(
-                f"filter {expression[:40]!r} has no tag: write tags separated by ||, or * for all"
-            ) from exc
+            what = f"filter {str(expression)[:40]!r} has no tag"
+            raise SubscriptionParseFailed(f"{what}: separate tags by ||, or give * for all") from exc
 
     def of_subscription(self, known: Subscription) -> Wanted:
         """Return what a subscription from heartbeats selects. Raises as `of_expression`."""
