@@ -13,7 +13,7 @@ def test_a_response_code_with_a_class_of_its_own_becomes_that_class(code: int) -
     error = broker_error(code, "why", "a:1")
     assert type(error) is BrokerError.by_code[code]
     assert (error.code, error.remark, error.address) == (code, "why", "a:1")
-    assert str(error) == f"CODE: {code}  DESC: why  BROKER: a:1"
+    assert str(error) == f"CODE: {code} {ResponseCode(code).name}  DESC: why  BROKER: a:1"
     assert code in {int(known) for known in ResponseCode}
 
 
@@ -70,14 +70,19 @@ def test_what_a_user_needs_stands_first_in_an_error():
         "a:1 requires an account: access_key= and secret_key= in Python, --credentials FILE for commands, or "
         "HALFMOON_ACCESS_KEY and HALFMOON_SECRET_KEY in the environment"
     )
-    assert str(unsigned).startswith(f"{advice} (CODE: 1  DESC: org.apache")
+    assert str(unsigned).startswith(f"{advice} (CODE: 1 SYSTEM_ERROR  DESC: org.apache")
     wrong = broker_error(1, f"{errors.ACCESS_REFUSED}Check signature failed for accessKey=shop", "a:1")
-    assert str(wrong).startswith("a:1 refused access: Check signature failed for accessKey=shop (CODE: 1")
+    assert str(wrong).startswith(
+        "a:1 refused access: Check signature failed for accessKey=shop (see halfmoon docs access) (CODE: 1 SYSTEM_ERROR  DESC"
+    )
 
     gone = errors.ConnectFailed("connect to a:1 failed: Connection refused", "a:1")
     gone.refused = True
     failed = errors.SendFailed("TP_OWN", ["broker-a"], 3, 10001, gone)
     assert str(failed) == "Could not send to TP_OWN: broker-a refused the connection (1 attempt in 3 ms, at broker-a)"
     full = errors.SendFailed("TP_OWN", ["broker-a", "broker-b"], 3, 16, broker_error(16, "forbidden", "b:1"))
-    assert str(full) == "Could not send to TP_OWN: broker-b: forbidden (code 16) (2 attempts in 3 ms, at broker-a, broker-b)"
+    assert (
+        str(full)
+        == "Could not send to TP_OWN: broker-b: forbidden (code 16 NO_PERMISSION) (2 attempts in 3 ms, at broker-a, broker-b)"
+    )
     assert (failed.retry, full.retry) == (True, False)

@@ -17,7 +17,7 @@ from typing import Any
 from count import Found, Half, Spark, again_visible, rows, spark_faults, states_at_broker
 from ledgers import COPIES, DELIVERIES, LARGE_CENTS, ORDERS, PAID, REMINDERS, TOPIC, Counts, connect, counts, ids
 from orders import wants_reminder
-from processes import DemoFailed, Processes
+from processes import DemoFailed, Processes, Stopped
 
 from halfmoon import Admin, BrokerError, HalfmoonError, PullConsumer
 
@@ -329,6 +329,9 @@ def main() -> int:
     except (DemoFailed, HalfmoonError) as exc:
         print(f"halfmoon demo: {exc}", file=sys.stderr)
         return 1
+    except Stopped as exc:
+        print("\nhalfmoon demo: stopped", file=sys.stderr)
+        return exc.code
     finally:
         if given.keep is None:
             shutil.rmtree(directory, ignore_errors=True)

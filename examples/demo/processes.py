@@ -14,6 +14,7 @@ from typing import Any
 
 HERE = Path(__file__).parent
 READY_S, STOP_S = 20.0, 10.0
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 SETTINGS = ("transactionTimeOut=1000", "transactionCheckInterval=1000")
 """The broker checks half messages each second that are undecided for a second; its defaults are for longer runs."""
@@ -23,8 +24,15 @@ class DemoFailed(Exception):
     """A process of the demo failed; the text says which, with its last output."""
 
 
+class Stopped(BaseException):
+    """Ctrl-C, or another signal that ends the demo; ``code`` is the exit code for it, as shells report it."""
+
+    def __init__(self, number: int) -> None:
+        self.code = 128 + number
+
+
 class Processes:
-    """Processes that take part, by name. A context manager: those that still run at the end are stopped.
+    """Processes that take part, by name. A context manager: those that still run at the end are stopped, and killed at a signal.
 
     Each has a process group of its own, so that what it started itself (Spark a JVM) dies with it.
     """
@@ -32,13 +40,26 @@ class Processes:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.running: dict[str, subprocess.Popen[bytes]] = {}
+        self._is_starting, self._signal = False, 0
 
     def __enter__(self) -> Processes:
+        wanted = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]  # as nohup has it
+        self._handlers = {number: signal.signal(number, self._signalled) for number in wanted}
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         for name in reversed(list(self.running)):
-            self.stop(name)
+            self.kill(name) if kind is Stopped else self.stop(name)
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+
+    def _signalled(self, number: int, _frame: object) -> None:
+        """Raise Stopped, but not between the start of a process and its entry here: nobody would end it."""
+        for each in self._handlers:
+            signal.signal(each, signal.SIG_IGN)
+        self._signal = number
+        if not self._is_starting:
+            raise Stopped(number)
 
     def start(self, name: str, script: str, *arguments: str) -> None:
         """Start a script of this directory under a name."""
@@ -84,10 +105,16 @@ class Processes:
         self.kill(name)
 
     def _start(self, name: str, *arguments: str) -> None:
-        with self._file(name, "log").open("ab") as log, self._file(name, "out").open("wb") as output:
-            self.running[name] = subprocess.Popen(
-                [sys.executable, *arguments], stdin=subprocess.DEVNULL, stdout=output, stderr=log, process_group=0
-            )
+        self._is_starting = True
+        try:
+            with self._file(name, "log").open("ab") as log, self._file(name, "out").open("wb") as output:
+                self.running[name] = subprocess.Popen(
+                    [sys.executable, *arguments], stdin=subprocess.DEVNULL, stdout=output, stderr=log, process_group=0
+                )
+        finally:
+            self._is_starting = False
+        if self._signal:
+            raise Stopped(self._signal)
 
     def _file(self, name: str, kind: str) -> Path:
         return self.directory / f"{name.replace(' ', '-')}.{kind}"

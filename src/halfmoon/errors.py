@@ -56,6 +56,14 @@ class ResponseCode(IntEnum):
     """Halfmoon's own; answered only to clients that name the birth of the topic."""
 
 
+def code_text(code: int) -> str:
+    """Return a response code with its name, for logs and errors: ``17 TOPIC_NOT_EXIST``."""
+    try:
+        return f"{code} {ResponseCode(code).name}"
+    except ValueError:
+        return str(code)
+
+
 class HalfmoonError(Exception):
     """Root of all errors that Halfmoon raises on purpose."""
 
@@ -213,9 +221,14 @@ def failure_text(broker: str, cause: BaseException | None) -> str:
         return "no broker was tried" if not broker else f"{broker} did not store it"
     if isinstance(cause, ConnectFailed) and cause.refused:
         return f"{broker} refused the connection"
-    if isinstance(cause, AccessRefused):
-        return str(cause)
-    return f"{broker}: {cause.remark} (code {cause.code})" if isinstance(cause, BrokerError) else f"{broker}: {cause}"
+    return str(cause) if isinstance(cause, AccessRefused) else f"{broker}: {text_of(cause)}"
+
+
+def text_of(error: BaseException) -> str:
+    """Return an error for people: what a broker said, with the code, or how to get access to it."""
+    if isinstance(error, AccessRefused):
+        return error.advice
+    return f"{error.remark or 'refused'} (code {code_text(error.code)})" if isinstance(error, BrokerError) else str(error)
 
 
 class HalfRolledBack(HalfmoonError):
@@ -273,7 +286,7 @@ class BrokerError(HalfmoonError):
         if code is not None:
             self.code = code
         self.remark, self.address = remark or "", address
-        super().__init__(f"CODE: {self.code}  DESC: {self.remark}" + (f"  BROKER: {address}" if address else ""))
+        super().__init__(f"CODE: {code_text(self.code)}  DESC: {self.remark}" + (f"  BROKER: {address}" if address else ""))
 
 
 def broker_error(code: int, remark: str | None, address: str = "") -> BrokerError:
@@ -314,7 +327,7 @@ class AccessRefused(BrokerError):
                 f"{where} requires an account: access_key= and secret_key= in Python, --credentials FILE for commands, or "
                 "HALFMOON_ACCESS_KEY and HALFMOON_SECRET_KEY in the environment"
             )
-        return f"{where} refused access: {reason}"
+        return f"{where} refused access: {reason} (see halfmoon docs access)"
 
 
 class SystemError_(BrokerError, code=1, retry=True):

@@ -35,6 +35,8 @@ class BrokerStatus(msgspec.Struct, frozen=True):
 
     ``native`` is the version of halfmoon-native; empty: a broker of Halfmoon without it; None: another broker.
     ``certificate_expires_ms`` is the end of its certificate, ms since the epoch; None: it has no TLS, or does not report it.
+    ``state`` is reports, no access (it requires an account, or refuses ours), refuses (it answered with another error) or
+    no answer; ``fault`` says why in the last three.
     """
 
     name: str
@@ -54,6 +56,7 @@ class BrokerStatus(msgspec.Struct, frozen=True):
     disk_used: float | None
     fault: str | None
     certificate_expires_ms: int | None = None
+    state: str = "reports"
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -142,7 +145,7 @@ class GroupHealth(msgspec.Struct, frozen=True):
 
 
 class ClusterStatus(msgspec.Struct, frozen=True):
-    """Status of a cluster at one moment. ``health`` is healthy, degraded or down.
+    """Status of a cluster at one moment. ``health`` is healthy, degraded, down, or no access: it answers, and shows us nothing.
 
     ``faults`` are the texts of those ``findings`` that make it so, and the reasons why a part is not reported.
     """

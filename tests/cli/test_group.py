@@ -236,6 +236,10 @@ def test_a_message_that_holds_an_ordered_queue_is_found_by_every_command_and_ski
         until(lambda: run("group", "lag", group, "--json").json()["lag"] == 0)
 
     assert "skipped by an operator" in run("dlq", "list", group).out
+    [letter] = run("dlq", "list", group, "--json").json()["dead_letters"]
+    assert letter["tries"] is None, "the broker does not know how often its member tried"
+    assert re.search(r" skipped +skipped by an operator", run("dlq", "list", group).out)
+    assert re.search(r"tries +not known: it was skipped", run("dlq", "show", letter["id"]).out)
 
 
 def test_a_message_that_waits_for_its_redelivery_is_behind_and_named(run, cluster):

@@ -63,7 +63,7 @@ def loaded_by(*words: str) -> set[str]:
 
 
 SHARED = {"", "documentation", "errors", "instant", "lazy", "logs", "cli", "cli.main"}
-SHARED |= {f"cli.shared{name}" for name in ("", ".app", ".command_group", ".lines", ".output", ".target")}
+SHARED |= {f"cli.shared{name}" for name in ("", ".app", ".command_group", ".lines", ".output", ".suggestions", ".target")}
 SHARED |= {f"client{name}" for name in ("", ".constructors", ".constructors.name_servers")}
 """Modules of the package that the list of all commands takes; of the client only the names of two variables."""
 FOR_A_HELP = SHARED | {f"cli.{name}" for name in ("topic", "shared.options", "shared.reading")}

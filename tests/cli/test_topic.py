@@ -13,7 +13,7 @@ from halfmoon.results import QueueTrim
 def test_a_topic_is_made_shown_listed_and_deleted(run):
     made = run("topic", "create", "orders", "--queues", "3", "--json")
     shown = run("topic", "show", "orders", "--json").json()
-    listed = run("topic", "list", "--json").json()
+    listed = run("topic", "list", "--names", "--json").json()
     deleted = run("topic", "delete", "orders", "--yes", "--json")
 
     (of_broker,) = made.json()["brokers"].values()
@@ -24,12 +24,12 @@ def test_a_topic_is_made_shown_listed_and_deleted(run):
     assert [queue["queue_id"] for queue in shown["queues"]] == [0, 1, 2]
     assert "orders" in listed
     assert deleted.code == 0
-    assert "orders" not in run("topic", "list", "--json").json()
+    assert "orders" not in run("topic", "list", "--names", "--json").json()
 
 
 def test_topics_of_the_protocol_are_listed_when_asked_for(run):
-    assert "TBW102" not in run("topic", "list", "--json").json()
-    assert {"TBW102", "broker-a", "DefaultCluster"} <= set(run("topic", "list", "--all", "--json").json())
+    assert "TBW102" not in run("topic", "list", "--names", "--json").json()
+    assert {"TBW102", "broker-a", "DefaultCluster"} <= set(run("topic", "list", "--all", "--names", "--json").json())
 
 
 def test_topics_are_listed_with_messages_rate_size_and_groups(run, topic):
@@ -39,6 +39,8 @@ def test_topics_are_listed_with_messages_rate_size_and_groups(run, topic):
     listed = run("topic", "list")
     line = next(line for line in listed.out.splitlines() if line.split()[0] == topic)
     found = next(row for row in run("topic", "list", "--jsonl").lines() if row["name"] == topic)
+    in_array = next(row for row in run("topic", "list", "--json").json() if row["name"] == topic)
+    assert found.keys() == in_array.keys(), "an array of the same objects, as that of groups"
 
     assert listed.out.split("\n")[0].split() == ["topic", "messages", "in/s", "size", "groups"]
     assert line.split()[1] == "5"
@@ -120,9 +122,9 @@ def test_a_topic_is_deleted_only_when_that_is_confirmed(run, topic, at_terminal)
 
     assert (unasked.code, "Not done. Add --yes to" in unasked.err) == (2, True)
     assert (declined.code, f"delete topic {topic} and all its messages? [y/N]" in declined.err) == (1, True)
-    assert topic in run("topic", "list", "--json").json()
+    assert topic in run("topic", "list", "--names", "--json").json()
     assert at_terminal("y\n", "topic", "delete", topic).code == 0
-    assert topic not in run("topic", "list", "--json").json()
+    assert topic not in run("topic", "list", "--names", "--json").json()
 
 
 def test_a_trim_is_shown_and_confirmed_and_then_nobody_is_given_the_messages(run, topic, at_terminal):

@@ -105,6 +105,7 @@ async def test_who_asks_for_another_host_gets_nothing_so_that_no_site_reads_alon
     for host in ("evil.com", "127.0.0.1.evil.com:8080", "", "["):
         answer = await console.http.get(path, headers={"Host": host, "Accept": "application/json"})
         assert (answer.status_code, "set-cookie" in answer.headers) == (421, False)
+        assert 'class="button"' not in (await console.http.get(path, headers={"Host": host})).text, "nothing can be done here"
     for host in ("127.0.0.1:8080", "[::1]", "localhost", "console"):
         assert (await console.http.get(path, headers={"Host": host})).status_code != 421
     behind_proxy = Console(console.services._replace(secure=True, public_url="https://halfmoon.example.com"), ())
@@ -297,8 +298,8 @@ async def test_what_is_no_form_or_too_large_is_refused_in_words(console: Site, s
     [
         (UsageError("the name is too long"), 400, "the name is too long"),
         (ConnectFailed("cannot connect", "h:1"), 502, "cannot connect"),
-        (broker_error(17, "no topic"), 404, "no topic (code 17)"),
-        (broker_error(16, "no permission"), 409, "no permission (code 16)"),
+        (broker_error(17, "no topic"), 404, "no topic (code 17 TOPIC_NOT_EXIST)"),
+        (broker_error(16, "no permission"), 409, "no permission (code 16 NO_PERMISSION)"),
         (RuntimeError("a secret"), 500, "Internal error; see the console's log."),
     ],
 )  # fmt: skip

@@ -57,6 +57,25 @@ async def test_the_one_time_password_opens_nothing_but_the_form_for_a_new_one(st
     assert [entry.action for entry in stranger.services.audit.read(10)][:2] == ["password", "login"]
 
 
+async def test_an_error_leads_to_what_its_visitor_can_do(stranger: Site):
+    password = stranger.services.users.add("root", "operator")
+
+    async def links() -> list[tuple[str, str]]:
+        answer = await stranger.http.get("/nowhere")
+        return re.findall(r'<a class="button" href="([^"]*)">([^<]*)</a>', answer.text)
+
+    as_stranger = await links()
+    await log_in(stranger, "root", password)
+    with_one_time_password = await links()
+    form = await stranger.http.post("/group/reset", data={"name": "x"}, headers={"Origin": URL})
+    await change_password(stranger, password, LONG, LONG)
+
+    assert as_stranger == [("/", "Log in")]
+    assert with_one_time_password == [("/password", "Choose a password")]
+    assert (form.status_code, "choose a password of your own first" in form.text) == (401, True)
+    assert await links() == [("/", "Overview")]
+
+
 @pytest.mark.parametrize(
     ("old", "new", "again", "words"),
     [

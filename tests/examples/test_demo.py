@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -70,6 +72,32 @@ def test_it_ends_well_after_kills_and_says_so_to_programs_and_goes_on_without_ja
     assert (found["kills"], len(found["ready_ms"])) == (1, 2)
     assert (tmp_path / "kept" / "second-order-service.log").is_file()
     assert (tmp_path / "kept" / "store" / "commitlog").is_dir()
+
+
+def processes_of(directory: Path) -> list[str]:
+    """Return the command lines of the processes that work in a directory."""
+    lines = []
+    for place in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            lines.append(place.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+    return [line for line in lines if str(directory) in line]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_ends_it_and_all_its_processes_without_a_traceback(tmp_path, number):
+    kept = tmp_path / "kept"
+    command = [sys.executable, "-m", "halfmoon", "demo", "--no-spark", "--orders", "10000", "--keep", str(kept)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            until(lambda: any("orders.py" in line for line in processes_of(kept)), "the order service")
+            process.send_signal(number)
+            _, said = process.communicate(timeout=60)
+        finally:
+            process.kill()
+
+    assert (process.returncode, said) == (128 + number, "\nhalfmoon demo: stopped\n")
+    assert processes_of(kept) == []
 
 
 @pytest.mark.slow

@@ -31,7 +31,7 @@ INSTALL = re.compile(
     r"pip install ((?:'[^'\n]*'|\"[^\"\n]*\"|[\w.\[\]/*<>=~-]+)(?: (?:'[^'\n]*'|\"[^\"\n]*\"|[\w.\[\]/*<>=~-]+))*)"
 )
 TEXTS = sorted([
-    ROOT / "README.md", ROOT / "native" / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").rglob("*.md"),
+    ROOT / "README.md", ROOT / "native" / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md"),
     *(ROOT / "examples").rglob("*.py"), *(ROOT / "src").rglob("*.py"),
 ])  # fmt: skip
 
@@ -158,6 +158,17 @@ def test_every_command_that_a_text_names_is_one_that_a_shell_and_pip_understand(
                 continue
             wanted = Requirement(re.sub(r"^\S*/(halfmoon)-[^\[]*\.whl", r"\1", word))
             assert wanted.name != "halfmoon" or wanted.extras <= {*PROJECT["optional-dependencies"]}, f"{path}: {word}"
+
+
+def test_every_page_installs_the_wheel_in_one_way() -> None:
+    ways = {
+        word
+        for path in TEXTS
+        for words in INSTALL.finditer(path.read_text())
+        for word in words[1].replace("'", " ").split()
+        if ".whl" in word
+    }
+    assert ways == {"dist/halfmoon*.whl"}, "where `make wheel` puts it"
 
 
 def test_the_extra_that_an_error_names_brings_the_package_that_it_misses() -> None:

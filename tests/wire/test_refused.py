@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
+
 import pytest
 
-from halfmoon.wire.refused import NEVER, REFUSED, not_supported
-from halfmoon.wire.table import REQUESTS
+import halfmoon
+from halfmoon.wire.refused import NEVER, REFUSED
+from halfmoon.wire.table import REQUESTS, not_supported, request_text
 from tools.generate_protocol import answered
 
 OF_4_9 = {
@@ -39,8 +43,24 @@ def test_nothing_that_is_refused_is_answered_or_declared(by):
     assert not REFUSED.keys() & (REQUESTS.keys() | set().union(*by.values()))
 
 
-def test_the_remark_is_the_originals_with_the_reason_where_there_is_one():
+def test_the_remark_is_the_originals_with_the_requests_name_and_the_reason_where_there_are():
     assert not_supported(9999) == " request type 9999 not supported"
     assert REFUSED[13].reason == NEVER
-    assert not_supported(13) == " request type 13 not supported"
-    assert not_supported(907) == " request type 907 not supported: there is no replication"
+    assert not_supported(13) == " request type QUERY_BROKER_OFFSET (13) not supported"
+    assert not_supported(907) == " request type GET_BROKER_HA_STATUS (907) not supported: there is no replication"
+
+
+def test_texts_name_the_request_whether_it_is_answered_or_refused():
+    assert [request_text(code) for code in (310, 907, 9999)] == ["SEND_MESSAGE_V2 (310)", "GET_BROKER_HA_STATUS (907)", "9999"]
+
+
+def test_no_line_of_a_log_has_the_code_of_a_request_without_its_name():
+    source = Path(halfmoon.__file__).parent
+    bare = [
+        f"{path.relative_to(source)}:{call.lineno}"
+        for room in ("broker", "client", "nameserver", "programs", "runtime")
+        for path in (source / room).rglob("*.py")
+        for call in ast.walk(ast.parse(path.read_text()))
+        if isinstance(call, ast.Call) and any(isinstance(each, ast.Constant) and "code=%" in str(each.value) for each in call.args)
+    ]
+    assert bare == []

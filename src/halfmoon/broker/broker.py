@@ -60,8 +60,7 @@ from halfmoon.store.store import Store
 from halfmoon.wire.command import Command, decode
 from halfmoon.wire.ids import pack_host
 from halfmoon.wire.peer import ANSWERED_BYTES_A_TURN, OVERLOAD, Asked, Peer, RequestBacklog
-from halfmoon.wire.refused import not_supported
-from halfmoon.wire.table import REQUESTS
+from halfmoon.wire.table import REQUESTS, not_supported, request_text
 
 log = logging.getLogger("halfmoon.broker")
 
@@ -400,7 +399,7 @@ class Broker:
         try:
             reply = handler(request)
         except Exception as exc:
-            reply = refused(refusal_of(exc, f"request {command.code} of {peer.remote}"))
+            reply = refused(refusal_of(exc, f"request {request_text(command.code)} of {peer.remote}"))
         if reply is not None:
             self.pending_replies.reply_now(request, reply)
 

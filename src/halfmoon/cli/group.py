@@ -25,7 +25,7 @@ from halfmoon.cli.shared.options import (
     time_ms,
 )
 from halfmoon.cli.shared.output import show_json, show_table
-from halfmoon.cli.shared.reading import named_queues
+from halfmoon.cli.shared.reading import did_you_mean, named_queues, near_names
 from halfmoon.errors import ConsumerNotOnline, GroupNotFound, TopicNotFound
 from halfmoon.model import MessageQueue
 from halfmoon.results import GroupHealth, OffsetMove, QueueProgress, sums_of
@@ -163,7 +163,7 @@ def skip(
 
     Example: halfmoon group skip C_shop orders 0 --offset 111 --to-dead-letters
     """
-    with halfmoon.Admin(nameserver=nameserver) as admin:
+    with halfmoon.Admin(nameserver=nameserver) as admin, near_names(admin, topic):
         _must_exist(admin, group)
         named = named_queues(list(admin.topic_stats(topic)), [queue])
         if len(named) > 1:
@@ -246,7 +246,7 @@ def reset(
     """
     if (to_time is not None) + (to_offset is not None) + to_earliest + to_latest != 1:
         raise click.BadParameter("give one of --to-time, --to-offset, --to-earliest and --to-latest")
-    with halfmoon.Admin(nameserver=nameserver) as admin:
+    with halfmoon.Admin(nameserver=nameserver) as admin, near_names(admin, topic):
         _must_exist(admin, group)
         queues = named_queues(list(admin.topic_stats(topic)), queue or [])
         if to_offset is not None:
@@ -295,9 +295,9 @@ def _difference(move: OffsetMove) -> str:
 
 
 def _must_exist(admin: halfmoon.Admin, group: str) -> None:
-    """Raise GroupNotFound for a group that no broker knows."""
-    if group not in admin.groups():
-        raise GroupNotFound(f"no broker knows a consumer group {group!r}")
+    """Raise GroupNotFound for a group that no broker knows, with names spelt alike."""
+    if group not in (groups := admin.groups()):
+        raise GroupNotFound(f"no broker knows a consumer group {group!r}{did_you_mean(group, groups)}")
 
 
 def _lag_of(admin: halfmoon.Admin, group: str) -> tuple[list[QueueProgress], int, int | None]:

@@ -12,9 +12,9 @@ from halfmoon.cli.shared.bodies import BodyBudget
 from halfmoon.cli.shared.lines import say, say_failing
 from halfmoon.cli.shared.options import LOCAL, Json, NameServer, Topic, time_ms
 from halfmoon.cli.shared.output import body_text, show_json, show_table
-from halfmoon.cli.shared.reading import FIRST, NotReadToEnd, read, starts_and_ends
+from halfmoon.cli.shared.reading import FIRST, NotReadToEnd, check_topic, near_names, read, starts_and_ends
 from halfmoon.cli.store.dump import dump
-from halfmoon.errors import OffsetIllegal, QueryNotFound
+from halfmoon.errors import OffsetIllegal, QueryNotFound, UsageError
 from halfmoon.model import MessageQueue, StoredMessage, subscription
 from halfmoon.results import MessageTrace
 from halfmoon.shown.texts import TIME_FORMS, message_facts, time_text
@@ -50,12 +50,24 @@ def get(
         message = _at(nameserver, MessageQueue(topic or "", broker or "", queue or 0), offset or 0)
     else:
         with halfmoon.Admin(nameserver=nameserver) as admin:
-            message = admin.message_by_offset_id(msg_id) if topic is None else admin.message_by_id(topic, msg_id)
+            message = _by_id(admin, msg_id, topic)
             _name_broker(admin, message)
     if as_json:
         show_json(BodyBudget().facts(message))
     else:
         _show_whole(message)
+
+
+def _by_id(admin: halfmoon.Admin, msg_id: str, topic: str | None) -> StoredMessage:
+    """Return a message by its sender's id in a topic, or by its broker's. Raises UsageError, QueryNotFound, TopicMissing."""
+    if topic is not None:
+        with near_names(admin, topic):
+            admin.topic_route(topic)
+        return admin.message_by_id(topic, msg_id)
+    try:
+        return admin.message_by_offset_id(msg_id)
+    except UsageError as exc:
+        raise UsageError(f"{exc}; for the sender's id, give its topic as well: --topic") from exc
 
 
 @app.command(finds=True)
@@ -77,6 +89,7 @@ def find(
         raise click.BadParameter("give --key, --since or --until")
     begin, end = time_ms(since) if since else 0, time_ms(until) if until else None
     tags = subscription(topic, expression).tags
+    check_topic(nameserver, topic)
     if key is None:
         messages = _by_time(nameserver, topic, begin, end, tags, count)
     else:
@@ -140,7 +153,7 @@ def resend(
     if (at_once and group is None) or (client is not None and not at_once):
         raise click.BadParameter("--now needs --group, and --client needs --now")
     with halfmoon.Admin(nameserver=nameserver) as admin:
-        message = admin.message_by_offset_id(msg_id) if topic is None else admin.message_by_id(topic, msg_id)
+        message = _by_id(admin, msg_id, topic)
         if at_once:
             _consume_now(admin, message, group or "", client, as_json=as_json)
             return

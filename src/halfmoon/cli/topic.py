@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import click
 
 import halfmoon
-from halfmoon.cli.shared.app import App, Option, lines_wanted
+from halfmoon.cli.shared.app import App, Option
 from halfmoon.cli.shared.lines import say, say_failing
 from halfmoon.cli.shared.options import LOCAL, All, Cluster, Json, NameServer, Queues, Topic, Yes, confirm, time_ms
 from halfmoon.cli.shared.output import show_json, show_table
 from halfmoon.cli.shared.reading import named_queues, near_names
-from halfmoon.errors import BrokerError, PartlyDone
+from halfmoon.errors import BrokerError, PartlyDone, text_of
 from halfmoon.shown.names import is_users_topic
 from halfmoon.shown.texts import TIME_FORMS, count_text, facts_of, rate_text, size_text, time_text
 
@@ -67,8 +67,8 @@ def list_topics(
     """List topics with their messages, messages stored a second (mean of the last minute), size, and number of consumer groups.
 
     Sizes are exact up to 256 messages a queue, otherwise from a sample of as many. A dash: a broker does not report it; RocketMQ's
-    own brokers report no sizes, and figures of the first 200 topics. With --json, an array of names; with --jsonl, a line for each
-    topic with its figures.
+    own brokers report no sizes, and figures of the first 200 topics. With --json, an array of objects with these figures; with
+    --names --json, an array of names, for which no broker is asked.
 
     Example: halfmoon topic list
 
@@ -79,12 +79,12 @@ def list_topics(
         names, info = admin.topics(cluster), admin.cluster()
         of_brokers = info.broker_addr_table.keys() | info.cluster_addr_table.keys()
         shown = [name for name in names if everything or (is_users_topic(name) and name not in of_brokers)]
-        if names_only or (as_json and not lines_wanted()):
+        if names_only:
             return _show_names(shown, as_json=as_json)
         try:
             found = admin.topic_overview(shown, failing=failing)
         except BrokerError as exc:  # an account that is no administrator's, for example
-            failing.append(str(exc))
+            failing = failing or [text_of(exc)]
             found = [halfmoon.TopicOverview(name) for name in shown]
     say_failing(failing)
     if as_json:
@@ -152,7 +152,7 @@ def delete(topic: Topic, cluster: Cluster = None, yes: Yes = False, nameserver: 
 
     Example: halfmoon topic delete orders
     """
-    with halfmoon.Admin(nameserver=nameserver) as admin:
+    with halfmoon.Admin(nameserver=nameserver) as admin, near_names(admin, topic):
         admin.topic_route(topic)  # an error when there is none
         confirm(f"delete topic {topic} and all its messages", yes=yes)
         admin.delete_topic(topic, cluster=cluster)

@@ -39,8 +39,8 @@ from halfmoon.client.settings import (
     settings_of,
 )
 from halfmoon.client.spans import INSTALLED, add_spans, listener_with_spans
-from halfmoon.effects import at_once, run
-from halfmoon.errors import BrokerError, NetworkError, NotRunning, TooManyRequests, UsageError
+from halfmoon.effects import at_once
+from halfmoon.errors import BrokerError, NetworkError, NotRunning, TooManyRequests
 from halfmoon.model import Message, MessageModel, MessageQueue, SendResult, StoredMessage
 from halfmoon.runtime.drivers.asyncio_driver import AsyncioDriver
 from halfmoon.wire.command import Command

@@ -24,10 +24,8 @@ from halfmoon.console.forms import RequestRefused, read_form
 from halfmoon.console.page import REASON_MAX, Asked, Change, ConsoleServices, Done, Page
 from halfmoon.console.render import STATIC, Renderer
 from halfmoon.console.signing_in import SigningIn, inside
-from halfmoon.console.visitors import Visitor, visitor_of
+from halfmoon.console.visitors import Visitor, found, visitor_of
 from halfmoon.errors import (
-    AccessRefused,
-    BrokerError,
     ConnectionLost,
     GroupNotFound,
     HalfmoonError,
@@ -37,6 +35,7 @@ from halfmoon.errors import (
     SettingError,
     TopicNotFound,
     UsageError,
+    text_of,
 )
 from halfmoon.logs import escaped
 from halfmoon.settings.http import is_own_host
@@ -198,24 +197,23 @@ class Console:
         if status is HTTPStatus.UNAUTHORIZED and request.method == "GET" and "x-live" not in request.headers:
             here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
             return RedirectResponse("/login" if here == "/" else f"/login?then={quote(here, safe='')}", HTTPStatus.SEE_OTHER)
-        visitor = None
-        if status is not HTTPStatus.INTERNAL_SERVER_ERROR:  # asking who asks may be what failed, and would wait once more
-            with suppress(HalfmoonError):  # nobody is logged in
-                visitor = visitor_of(self.services, request, renews=False)
-        page = self.renderer.plain("said.html", HEADINGS.get(status, status.phrase), visitor, back=_sent_from(request), **facts)
+        visitor, onward = None, ("/", "Overview")
+        if status is HTTPStatus.MISDIRECTED_REQUEST:
+            onward = ("", "")  # nothing can be done at this address
+        elif status is not HTTPStatus.INTERNAL_SERVER_ERROR:  # asking who asks may be what failed, and would wait once more
+            with suppress(HalfmoonError):
+                visitor = found(self.services, request, renews=False)
+            onward = (
+                ("/", "Log in") if visitor is None else ("/password", "Choose a password") if visitor.user.must_change else onward
+            )
+        shown = {"back": _sent_from(request), "onward": onward, **facts}
+        page = self.renderer.plain("said.html", HEADINGS.get(status, status.phrase), visitor, **shown)
         return Response(page, status, media_type="text/html")
 
 
 @lru_cache(16)
 def _log_once(text: str) -> None:
     log.error("console: %s", text)
-
-
-def text_of(error: HalfmoonError) -> str:
-    """Return the text of an error: of a refusal, the reason without the protocol's form of it."""
-    if isinstance(error, AccessRefused):
-        return error.advice
-    return f"{error.remark or 'refused'} (code {error.code})" if isinstance(error, BrokerError) else str(error)
 
 
 def _sent_from(request: Request) -> str:

@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from halfmoon.client.admin import AsyncAdmin
 from halfmoon.console.access.database import now_ms
-from halfmoon.errors import HalfmoonError
+from halfmoon.errors import HalfmoonError, text_of
 from halfmoon.results import Backlog, BrokerStatus, ClusterStatus, Finding
 from halfmoon.shown.names import is_users_group
 
@@ -39,6 +39,8 @@ KEPT_MAX = GROUPS_MAX // 2
 """Most of them that are checked for their lag in the last round; the others are taken in turn."""
 FINDINGS_MAX, FAILING_MAX = 50, 3
 """Most findings that are shown, and most brokers whose failures are shown with the lag."""
+NOT_SEEN = ("down", "no access")
+"""States of a cluster that tells nothing of itself."""
 LIST_EVERY_MAX = 60
 """Most rounds between two lists of all groups: the more groups, the more rounds. A list of 100,000 is 20 MB."""
 
@@ -106,7 +108,7 @@ class Sampler:
             status, figures = ClusterStatus(at_ms, "down", [_reason(exc)], [], {}), _figures([])
         for name, figure in figures.items():
             self._keep(name, at_ms, figure, SAMPLE_MS)
-        self._failing_since_ms = (self._failing_since_ms or at_ms) if status.health == "down" else None
+        self._failing_since_ms = (self._failing_since_ms or at_ms) if status.health in NOT_SEEN else None
         if at_ms >= self._backlog_due_ms or at_ms < self._backlog_due_ms - BACKLOG_MS:
             self._backlog_due_ms = at_ms + BACKLOG_MS
             await self._sample_groups(status)
@@ -149,7 +151,7 @@ class Sampler:
                 self._checked = self._next_groups()
                 full, known = await self.admin.status(groups=self._checked), {finding.what for finding in status.findings}
                 self._behind, self._slow = full.backlog, [each for each in full.findings if each.what not in known]
-                failing += [fault for fault in full.faults if fault.startswith("not reported") or full.health == "down"]
+                failing += [fault for fault in full.faults if fault.startswith("not reported") or full.health in NOT_SEEN]
                 late = [(behind.messages, group) for group, behind in self._behind.items() if behind.messages]
                 self._largest = [group for _, group in nlargest(KEPT_MAX, late)]
                 total = None if failing and not self._behind else sum(behind.messages for behind in self._behind.values())
@@ -236,6 +238,6 @@ def _figures(brokers: list[BrokerStatus]) -> dict[str, float | None]:
 
 def _reason(error: Exception) -> str:
     if isinstance(error, HalfmoonError):
-        return str(error)
+        return text_of(error)
     log.error("console: a sample failed", exc_info=error)
     return "internal error; see the console's log"

@@ -44,8 +44,10 @@ def visitor_of(services: ConsoleServices, request: Request, *, renews: bool = Tr
     Raises RequestRefused: nobody is logged in, or, but for ``one_time``, the user has to choose a password first.
     """
     visitor = found(services, request, renews=renews)
-    if visitor is None or (visitor.user.must_change and not one_time):
+    if visitor is None:
         raise RequestRefused("log in first", HTTPStatus.UNAUTHORIZED)
+    if visitor.user.must_change and not one_time:
+        raise RequestRefused("choose a password of your own first", HTTPStatus.UNAUTHORIZED)
     return visitor
 
 

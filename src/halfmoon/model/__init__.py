@@ -25,6 +25,7 @@ from halfmoon.model.message import (
     RECONSUME_REASON,
     REPEAT,
     RESERVED_PROPERTIES,
+    SKIPPED,
     TAGS,
     TIMER_DELAY_MS,
     TIMER_DELIVER_MS,
@@ -37,10 +38,10 @@ from halfmoon.model.old_names import HintingEnum, mark_old_names
 
 __all__ = [  # what `halfmoon.model.message` has is here, too
     "DEAD_LETTER_ID", "DEAD_LETTER_TOPIC", "DELAY", "DELAY_S_MAX", "KEYS", "RECONSUME_REASON", "REPEAT", "RESERVED_PROPERTIES",
-    "TAGS", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "UNIQ_KEY", "WAIT", "ConsumeFrom", "ConsumeStatus", "ConsumeType", "DeadLetter",
-    "LocalTransactionState", "Message", "MessageModel", "MessageQueue", "PullResult", "PullStatus", "Replayed", "SendResult",
-    "SendStatus", "StoredMessage", "Subscription", "TransactionSendResult", "check_tag", "java_hash", "one_line", "split_address",
-    "split_addresses", "subscription", "tags_of",
+    "SKIPPED", "TAGS", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "UNIQ_KEY", "WAIT", "ConsumeFrom", "ConsumeStatus", "ConsumeType",
+    "DeadLetter", "LocalTransactionState", "Message", "MessageModel", "MessageQueue", "PullResult", "PullStatus", "Replayed",
+    "SendResult", "SendStatus", "StoredMessage", "Subscription", "TransactionSendResult", "check_tag", "java_hash", "one_line",
+    "split_address", "split_addresses", "subscription", "tags_of",
 ]  # fmt: skip
 
 
@@ -179,9 +180,9 @@ class DeadLetter(msgspec.Struct):
         return self.message.store_ms
 
     @property
-    def tries(self) -> int:
-        """The number of deliveries to a consumer."""
-        return max(1, self.message.reconsume_times)
+    def tries(self) -> int | None:
+        """The number of deliveries to a consumer; None: an operator skipped it, and only its member counted."""
+        return None if self.reason == SKIPPED else max(1, self.message.reconsume_times)
 
     @property
     def replay_of(self) -> str:

@@ -16,8 +16,8 @@ from halfmoon.errors import MessageIllegal
 from halfmoon.model.old_names import mark_old_names, old_name
 
 KEYS, TAGS, WAIT, DELAY, UNIQ_KEY = "KEYS", "TAGS", "WAIT", "DELAY", "UNIQ_KEY"
-RECONSUME_REASON = "RECONSUME_REASON"
-"""Halfmoon's own: the reason why a redelivered message could not be consumed, as the client reported last."""
+RECONSUME_REASON, SKIPPED = "RECONSUME_REASON", "skipped by an operator"
+"""Halfmoon's own: the reason why a redelivered message could not be consumed, as the client reported last; that of a skip."""
 DEAD_LETTER_ID, DEAD_LETTER_TOPIC = "DEAD_LETTER_ID", "DEAD_LETTER_TOPIC"
 """Halfmoon's own, of a replayed message: the broker's id of its dead letter, and the topic in which that lies."""
 REPEAT = "INNER_REPEAT"

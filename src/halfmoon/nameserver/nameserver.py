@@ -24,8 +24,7 @@ from halfmoon.nameserver.settings import NameServerSettings
 from halfmoon.ports import Disk
 from halfmoon.wire.command import Command, decode, encode, reply_command
 from halfmoon.wire.peer import ANSWERED_BYTES_A_TURN, OVERLOAD, Asked, Peer, Peers, RequestBacklog
-from halfmoon.wire.refused import not_supported
-from halfmoon.wire.table import REQUESTS, shortened
+from halfmoon.wire.table import REQUESTS, not_supported, request_text, shortened
 
 log = logging.getLogger("halfmoon.nameserver")
 audit = logging.getLogger("halfmoon.audit")
@@ -221,7 +220,7 @@ class NameServer:
 
     def _refuse(self, peer: Peer, command: Command, exc: Exception) -> None:
         if not isinstance(exc, BrokerError | PeerError):  # our own mistake: this request fails, the connection goes on
-            log.error("request failed: code=%d", command.code, exc_info=exc)
+            log.error("request failed: request=%s", request_text(command.code), exc_info=exc)
         self._answer(peer, command, *refusal(exc))
 
     def _answer_later(self, request: NameServerRequest, outcome: NameServerReply | Exception) -> None:

@@ -34,4 +34,4 @@ class ExpressionRefused(UsageError):
         self.at, self.reason, self.remedy, self.trailing = at, reason, remedy, trailing
         near = " ".join(expression[at : at + _NEAR].split())
         place = f"at character {at + 1}, {near!r}" if near else "at the end"
-        super().__init__(f"the filter expression is refused {place}: {reason}" + (f"; {remedy}" if remedy else ""))
+        super().__init__(f"SQL92 filter, {place}: {reason}" + (f"; {remedy}" if remedy else ""))

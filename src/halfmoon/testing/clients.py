@@ -24,6 +24,7 @@ from halfmoon.testing.cluster import Cluster, client_host
 from halfmoon.testing.driver import Answer, Driver, Task
 from halfmoon.wire.command import Command
 from halfmoon.wire.ids import UniqueIds, pack_ip
+from halfmoon.wire.table import request_text
 
 
 class SimClient:
@@ -45,7 +46,7 @@ class SimClient:
     def _asked(self, address: str, command: Command, answer: Answer) -> None:
         reply = self.instance.asked(address, command)
         if isgenerator(reply):
-            task: Task[Any] = self.driver.start(reply, f"{self.name} answers {command.code}")
+            task: Task[Any] = self.driver.start(reply, f"{self.name} answers {request_text(command.code)}")
             task.then(lambda: self._answer(task.result() if task.error is None else None, answer))
         else:
             self._answer(reply, answer)

@@ -85,10 +85,10 @@ def parse_offset_msg_id(text: str) -> OffsetMsgId:
     except ValueError:
         data = b""
     if not data:
-        raise UsageError(f"not an offset message id: {text!r}; for an id from the sender, name the topic, too")
+        raise UsageError(f"{text!r} is not a broker's message id, which has 32 or 56 hexadecimal digits")
     host, (offset,) = data[:-8], _OFFSET.unpack_from(data, len(data) - 8)
     if offset < 0 or not 0 < _PORT.unpack_from(host, len(host) - 4)[0] < 65536:
-        raise UsageError(f"not an offset message id: {text!r}; for an id from the sender, name the topic, too")
+        raise UsageError(f"{text!r} is not a broker's message id, which has 32 or 56 hexadecimal digits")
     return OffsetMsgId(host, offset)
 
 

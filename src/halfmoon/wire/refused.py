@@ -59,10 +59,3 @@ for _reason, _lines in _BY_REASON.items():
     for _line in _lines.split(","):
         _code, _name = _line.split()
         REFUSED[int(_code)] = RefusedRequest(_name, _reason)
-
-
-def not_supported(code: int) -> str:
-    """Return the remark of the answer (code 3) to an unsupported request."""
-    refused = REFUSED.get(code)
-    reason = f": {refused.reason}" if refused is not None and refused.reason != NEVER else ""
-    return f" request type {code} not supported{reason}"

@@ -24,6 +24,7 @@ from halfmoon.columns.frames import texts_of
 from halfmoon.conversion import from_texts
 from halfmoon.errors import BadHeader
 from halfmoon.wire.needs import Needs
+from halfmoon.wire.refused import NEVER, REFUSED
 
 I32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 I64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
@@ -75,7 +76,7 @@ class RequestType(NamedTuple):
         """Return a request's fields without secrets, each shortened, and the size of its body, for a log."""
         given = [(name, fields[name]) for name in self.names.values() if name in fields]
         texts = [f"{name}={'(left out)' if 'secret' in name.lower() else shortened(value)}" for name, value in given]
-        return " ".join([f"{self.name} ({self.code})", *texts] + [f"body={len(body)} bytes"] * bool(body))
+        return " ".join([request_text(self.code), *texts] + [f"body={len(body)} bytes"] * bool(body))
 
 
 VALUE_MAX = 270
@@ -111,6 +112,19 @@ def request(
         return cls
 
     return enter
+
+
+def request_text(code: int) -> str:
+    """Return the name of a request with its code, for logs and errors: ``SEND_MESSAGE_V2 (310)``; the code alone if unknown."""
+    row = REQUESTS.get(code) or REFUSED.get(code)
+    return str(code) if row is None else f"{row.name} ({code})"
+
+
+def not_supported(code: int) -> str:
+    """Return the remark of the answer (code 3) to an unsupported request."""
+    refused = REFUSED.get(code)
+    reason = f": {refused.reason}" if refused is not None and refused.reason != NEVER else ""
+    return f" request type {request_text(code)} not supported{reason}"
 
 
 def request_type(header: Header | type[Header]) -> RequestType:

@@ -476,8 +476,11 @@ def test_consume_stats_count_messages_that_are_delayed_until_their_redelivery(ta
     message = sent(talk, topic=T)
     assert talk.ask(back(message.physical_offset)).code == 0
 
+    talk.wait(3_000)
+
     stats = from_json(ConsumeStats, talk.ask(GetConsumeStats(consumer_group="G", health=True)).body)
     assert stats.delayed_redeliveries == 1
+    assert {each.unmoved_ms for each in stats.offset_table.values() if each.broker_offset <= each.consumer_offset} == {3_000}
 
 
 def test_tools_of_others_are_given_what_apaches_broker_reports_and_no_more(talk):

@@ -42,8 +42,19 @@ def test_looking_shows_what_is_there_and_leaves_no_progress(run, topic):
     assert run("group", "list", "--topic", topic, "--json").json() == []
 
 
-def test_looking_at_an_empty_topic_ends_at_once(run, topic):
-    assert run("consume", "--topic", topic) == (0, "", "")
+def test_looking_at_an_empty_topic_ends_at_once_and_says_so_beside_the_output(run, topic):
+    assert run("consume", "--topic", topic) == (0, "", f"topic {topic} is empty\n")
+    assert "has no messages where the options begin and end" in run("consume", "--topic", topic, "--since", "1h").err
+    assert run("consume", "--topic", topic, "--jsonl") == run("consume", "--topic", topic, "--json") == (0, "", "")
+
+
+def test_where_no_message_is_shown_standard_error_says_why(run, topic):
+    _send(run, topic, "1")
+
+    assert "has messages, but none that the options select" in run("consume", "--topic", topic, "--filter", "B").err
+    assert run("consume", "--topic", topic, "--filter", "A").err == ""
+    ran = run("consume", "--topic", topic, "--filter", "B", "--group", "C_none", "--idle", "100ms")
+    assert f"no message of {topic} came for group C_none within 100ms" in ran.err
 
 
 def test_a_filter_leaves_only_messages_with_its_tags(run, topic):
@@ -67,7 +78,8 @@ def test_an_sql_expression_leaves_only_messages_whose_properties_match(run, topi
 
 
 @pytest.mark.parametrize(
-    ("arguments", "why"), [(["--sql", "amount >"], "is refused"), (["--sql", "a = 1", "--filter", "A"], "not both")]
+    ("arguments", "why"),
+    [(["--sql", "amount >"], "halfmoon: SQL92 filter, at the end: "), (["--sql", "a = 1", "--filter", "A"], "not both")],
 )
 def test_a_filter_that_is_none_is_an_error_that_says_why(run, topic, arguments, why):
     _send(run, topic, "1")
@@ -83,7 +95,7 @@ def test_looking_with_a_filter_that_nothing_matches_ends_at_the_end(run, topic, 
     _send(run, topic, "1", "2")
     begin = time.monotonic()
 
-    assert run("consume", "--topic", topic, "--filter", "Nobody") == (0, "", "")
+    assert run("consume", "--topic", topic, "--filter", "Nobody")[:2] == (0, "")
     assert time.monotonic() - begin < 30
 
 
@@ -200,7 +212,7 @@ def test_following_ends_once_nobody_reads_even_where_no_message_comes(run, topic
             assert process.stdout.readline().endswith("the only one\n")
             process.stdout.close()
             assert process.wait(60) == 1
-            assert process.stderr.read() == ""
+            assert process.stderr.read() == (f"waiting for messages of {topic}, until Ctrl-C\n" if way else "")
         finally:
             process.kill()
 
@@ -246,18 +258,19 @@ def test_following_says_when_the_broker_is_away_and_nothing_of_its_own_housekeep
         assert process.stdout is not None
         assert process.stderr is not None
         first = process.stdout.readline()
-    said = process.stderr.readline()
+    waiting, said = process.stderr.readline(), process.stderr.readline()
     process.send_signal(signal.SIGINT)
     rest, more = process.communicate(timeout=120)
 
     assert (process.returncode, first.endswith(" body\n"), rest) == (0, True, "")
+    assert waiting == "waiting for messages of orders, until Ctrl-C\n"
     assert "trying again" in said
     assert "offset not stored" not in more
 
 
 def test_an_empty_topic_is_no_failure_unless_that_is_asked_for(run, topic):
-    assert run("consume", topic) == (0, "", "")
-    assert run("consume", topic, "--fail-if-empty") == (1, "", "")
+    assert run("consume", topic)[:2] == (0, "")
+    assert run("consume", topic, "--fail-if-empty")[:2] == (1, "")
     _send(run, topic, "body")
     assert run("consume", topic, "--fail-if-empty").code == 0
 

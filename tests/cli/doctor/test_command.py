@@ -100,7 +100,7 @@ def test_a_missing_account_is_named_with_its_remedy(run_alone, tmp_path: Path):
 
     state, what, do = checks(without)["broker broker-a"]
     assert (without.code, state) == (1, "problem")
-    assert what.startswith("refuses the request: ")
+    assert what.startswith(f"no access: {cluster.broker} requires an account: ")
     assert "HALFMOON_ACCESS_KEY" in do
     assert checks(signed)["account"][1] == "requests are signed by the account of HALFMOON_CREDENTIALS"
 

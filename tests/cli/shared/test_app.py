@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
@@ -172,3 +173,21 @@ def test_an_alias_runs_the_command_and_both_helps_name_it(capsys):
     assert seen == ["shown"]
     assert "show, describe  Show a thing." in out
     assert "Names: show, describe." in out
+
+
+class Kind(Enum):
+    BROKER, NAME_SERVER = "broker", "nameserver"
+
+
+def test_a_help_shows_defaults_as_they_are_given_and_no_empty_ones():
+    shown = App()
+
+    @shown.command()
+    def get(of: Annotated[Kind, Option("--of")] = Kind.BROKER, name: Annotated[str, Option("--name")] = "") -> None:
+        click.echo(repr((of, name)))
+
+    said = CliRunner().invoke(shown, ["get", "--help"], show_default=True).output
+
+    assert "[default: broker]" in said
+    assert said.count("default:") == 1
+    assert CliRunner().invoke(shown, ["get"]).output == "(<Kind.BROKER: 'broker'>, '')\n"

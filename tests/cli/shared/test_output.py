@@ -27,7 +27,7 @@ def test_a_refusal_is_told_with_its_code_and_to_programs_as_json(capsys):
     report(broker_error(17, "no topic"), as_json=True)
 
     assert json.loads(capsys.readouterr().err) == {
-        "error": "CODE: 17  DESC: no topic",
+        "error": "CODE: 17 TOPIC_NOT_EXIST  DESC: no topic",
         "kind": "TopicNotFound",
         "code": 17,
     }

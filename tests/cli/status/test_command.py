@@ -7,8 +7,10 @@ import socket
 import pytest
 
 from halfmoon import Admin
+from halfmoon.cli.status.command import Thresholds
 from halfmoon.errors import ConsumerNotOnline, SystemError_
 from halfmoon.hot import NATIVE
+from halfmoon.results import StatusLimits
 
 
 def test_a_cluster_that_works_is_healthy(run):
@@ -42,6 +44,15 @@ def test_a_disk_that_is_as_full_as_that_is_degraded(run):
     ran = run("status", "--max-disk", "1", "--json")
     assert ran.code == (1 if ran.json()["brokers"][0]["disk_used"] >= 0.01 else 0)
     assert ran.json()["faults"] == ([f"broker-a: its disk is {ran.json()['brokers'][0]['disk_used']:.0%} full"] if ran.code else [])
+
+
+def test_every_threshold_is_a_limit_and_the_defaults_are_those_of_the_client():
+    given = Thresholds(
+        max_lag=1, max_pending_age="2s", max_disk=3, max_stuck="4s", max_memberless="5s", max_undecidable="6s", min_certificate="7s"
+    )
+
+    assert given.limits() == StatusLimits(1, 2_000, 0.03, 4_000, 5_000, 6_000, 7_000)
+    assert Thresholds().limits() == StatusLimits()
 
 
 def test_what_a_broker_refused_is_counted(run, cluster):

@@ -66,7 +66,22 @@ def test_what_a_broker_does_not_report_is_said_once_a_broker(capsys: pytest.Capt
     assert capsys.readouterr().out.splitlines() == ["broker-a: a", "broker-a: b", "broker-b: a"]
 
 
-def test_brokers_are_a_column_where_there_are_several(capsys: pytest.CaptureFixture[str]):
+def test_pending_transactions_fit_80_columns_and_show_an_id_once(capsys: pytest.CaptureFixture[str]):
+    event = "0195d7c2-6f43-7c1e-a3b2-4d5e6f708192"
+    one = pending(
+        group="P_order_service", topic="orders", keys=f"o-4711 {event}", msg_id=event, checks_sent=1,
+        checks=[SentCheck(answer="UNKNOWN")], producers=2,
+    )  # fmt: skip
+    tables.show_pending([one, pending(broker="broker-b")])
+    said = capsys.readouterr().out
+
+    assert max(map(len, said.splitlines())) <= 80
+    assert said.count(event) == 1
+    assert "1 of 4, the last answer unknown; next" in said
+    assert "2 producers online" in said
+
+
+def test_brokers_are_named_where_there_are_several(capsys: pytest.CaptureFixture[str]):
     tables.show_pending([pending(), pending()])
     one = capsys.readouterr().out
     tables.show_pending([pending(), pending(broker="broker-b")])

@@ -208,7 +208,7 @@ async def test_a_member_that_does_not_say_how_it_is_leaves_the_page_whole(site, 
         facts = await site.json("/group", name=name)
 
     assert [finding["what"] for finding in facts["findings"]] == [
-        f"Member {consumer.client_id} does not say how it is: CODE: 3  DESC: request type 307 not supported."
+        f"Member {consumer.client_id} does not say how it is: request type 307 not supported (code 3 REQUEST_CODE_NOT_SUPPORTED)."
     ]
     assert [(each["client_id"], each["queues"]) for each in facts["members"]] == [(consumer.client_id, None)]
 
@@ -266,7 +266,10 @@ async def test_hostile_names_are_shown_as_text(site, cluster, name, topic):
 
 
 async def test_a_group_of_no_broker_is_said(site):
-    assert await error(site, "/group", name="C_nobody") == "no broker knows a consumer group C_nobody (code 26)"
+    assert (
+        await error(site, "/group", name="C_nobody")
+        == "no broker knows a consumer group C_nobody (code 26 SUBSCRIPTION_GROUP_NOT_EXIST)"
+    )
     assert (await error(site, "/group", name="x" * 10_000)).startswith("name is 10,000 characters long")
 
 

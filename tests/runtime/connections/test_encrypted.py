@@ -217,7 +217,7 @@ def test_a_server_that_speaks_no_tls_is_told_apart(ask: Ask, authority: Authorit
 def test_who_accepts_and_says_nothing_is_given_up(ask: Ask, authority: Authority) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         began = time.monotonic()
-        with pytest.raises(NetworkError, match=r"timeout|in time"):
+        with pytest.raises(NetworkError, match=r"no answer|timeout|in time"):
             ask(f"127.0.0.1:{listening.getsockname()[1]}", OutgoingTls(ClientTls(ca=authority.ca)), 200)
         assert time.monotonic() - began < 30
 

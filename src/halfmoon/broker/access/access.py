@@ -42,7 +42,7 @@ from halfmoon.wire.command import Command
 from halfmoon.wire.needs import ADMIN, ANY, PUB, RETRY_PREFIX, SUB, Needs, Resource, TopicAt, account
 from halfmoon.wire.peer import Peer
 from halfmoon.wire.signature import verify
-from halfmoon.wire.table import REQUESTS
+from halfmoon.wire.table import REQUESTS, request_text
 
 RELOAD_MS = 5000
 """How often the files are looked at. Follows AclFileWatchService."""
@@ -187,7 +187,7 @@ class Access(Service):
             raise self._refusal(exc, code, peer) from None
 
     def _check_resources(self, owner: Account, code: int, needs: Needs, resources: list[Resource]) -> None:
-        if (refusal := owner.refusal(code, needs, resources, rocketmq=self._rocketmq)) is not None:
+        if (refusal := owner.refusal(request_text(code), needs, resources, rocketmq=self._rocketmq)) is not None:
             raise _Refused("permission", refusal)
 
     def _check(self, command: Command, peer: Peer) -> Account | None:
@@ -306,7 +306,7 @@ class Access(Service):
         host = self.known(peer).host
         if (host, str(refused)) not in self._told and len(self._told) < self.addresses_max:
             self._told.add((host, str(refused)))
-            self._log.warning("access refused: reason=%s code=%d from=%s", refused, code, peer.remote)
+            self._log.warning("access refused: reason=%s request=%s from=%s", refused, request_text(code), peer.remote)
 
     def lost(self, peer: int, *, by_us: bool) -> None:
         """Forget a lost connection."""

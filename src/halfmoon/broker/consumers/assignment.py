@@ -27,6 +27,7 @@ from halfmoon.errors import (
     RequestNotSupported,
     SystemBusy,
     TopicNotFound,
+    code_text,
 )
 from halfmoon.instant import Steady
 from halfmoon.model import MessageModel, MessageQueue
@@ -193,7 +194,7 @@ class Assignment(Service):
                     return None
                 if reply.code == 0:
                     return _readable(topic, from_json(TopicRouteData, reply.body))
-                error = BrokerError(reply.remark or f"code {reply.code}")
+                error = BrokerError(reply.remark or f"code {code_text(reply.code)}")
             except HalfmoonError as exc:
                 error = exc
         assert error is not None, "there is a name server"

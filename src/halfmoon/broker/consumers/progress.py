@@ -169,8 +169,8 @@ class Progress(Service):
 
         Differs: without a topic the original answers for the topics of which the group has progress; a group that is online and has
         none yet would seem to lag behind nothing. Ours adds the topics that it subscribes to; and on request (``health``) how
-        long the progress of each queue has not moved though messages wait, and how many messages are delayed until they are
-        delivered again.
+        long the progress of each queue has not moved though messages wait, there or until they are delivered again, and how many
+        of the latter there are.
         """
         header = request.header(GetConsumeStats)
         if header.topic and header.topic.strip():
@@ -181,10 +181,13 @@ class Progress(Service):
             topics = self._topics_of(header.consumer_group)
         lag = self._lag(header.consumer_group, topics)
         if header.health:
+            group, now = header.consumer_group, request.now
+            lag.delayed_redeliveries = self._redeliveries(retry_topic(group))
             for queue, wrapper in lag.offset_table.items():
                 if wrapper.broker_offset > wrapper.consumer_offset:
-                    wrapper.unmoved_ms = self.unmoved_ms(header.consumer_group, queue, wrapper.consumer_offset, request.now)
-            lag.delayed_redeliveries = self._redeliveries(retry_topic(header.consumer_group))
+                    wrapper.unmoved_ms = self.unmoved_ms(group, queue, wrapper.consumer_offset, now)
+                elif lag.delayed_redeliveries:
+                    wrapper.unmoved_ms = max(0, now.steady - self.unmoved_since(group, queue.topic, queue.queue_id))
         return Reply(body=to_json(lag))
 
     def unmoved_ms(self, group: str, queue: MessageQueue, offset: int, now: Instant) -> int:

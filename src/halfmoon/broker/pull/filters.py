@@ -167,13 +167,12 @@ class Filters:
         if expression_type == CLASS:
             raise BrokerError(NO_CLASS_FILTERS)
         if expression_type not in (None, "", "TAG"):
-            raise SubscriptionParseFailed(
-                f"parse the consumer's subscription failed: unknown expression type {expression_type[:40]}"
-            )
+            raise SubscriptionParseFailed(f"no filter is of type {expression_type[:40]!r}: give TAG or SQL92")
         try:
             return None if not expression or expression == "*" else frozenset(map(java_hash, tags_of(expression)))
         except UsageError as exc:
-            raise SubscriptionParseFailed("parse the consumer's subscription failed") from exc
+            what = f"filter {str(expression)[:40]!r} has no tag"
+            raise SubscriptionParseFailed(f"{what}: separate tags by ||, or give * for all") from exc
 
     def of_subscription(self, known: Subscription) -> Wanted:
         """Return what a subscription from heartbeats selects. Raises as `of_expression`."""
@@ -216,7 +215,7 @@ class Filters:
             try:
                 compiled = sql92.compile(expression)
             except UsageError as exc:
-                raise SubscriptionParseFailed(f"parse the consumer's subscription failed: {exc}") from exc
+                raise SubscriptionParseFailed(str(exc)) from exc
             if len(self._compiled) >= _COMPILED_MAX or self._characters + len(expression) > _COMPILED_CHARACTERS_MAX:
                 self._compiled.clear()
                 self._characters = 0

@@ -79,7 +79,7 @@ def add(
 @app.command()
 def rotate(
     access_key: Key,
-    keep: Annotated[str, Option("--keep", metavar="TIME", help="How long the previous secret stays valid.")] = "24h",
+    keep: Annotated[str, Option("--keep", metavar="DURATION", help="How long the previous secret stays valid.")] = "24h",
     secret_file: Annotated[Path | None, Option("--secret-file", help="File with the secret; without it one is made.")] = None,
     end: Annotated[bool, Option("--end", help="Make no secret: end the previous one now.")] = False,
     yes: Yes = False,

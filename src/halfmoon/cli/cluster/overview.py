@@ -6,6 +6,7 @@ import click
 
 import halfmoon
 from halfmoon.cli.shared.app import App
+from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.options import LOCAL, Json, NameServer
 from halfmoon.cli.shared.output import show_json, show_table
 from halfmoon.results import BrokerStatus
@@ -18,8 +19,8 @@ app = App()
 def cluster(nameserver: NameServer = LOCAL, as_json: Json = False) -> None:
     """Show clusters and their brokers.
 
-    Columns: the id (0: a master), the address, the version, messages in and out per second, and the share of the disk in use. Exit
-    code 1 if a broker does not answer, or reports a fault.
+    Columns: the id (0: a master), the address, the version, messages in and out per second, and the share of the disk in use. Below
+    them stand brokers that do not answer, refuse to, or report a fault; exit code 1 if there is one.
 
     Example: halfmoon cluster
     """
@@ -28,16 +29,19 @@ def cluster(nameserver: NameServer = LOCAL, as_json: Json = False) -> None:
     if as_json:
         show_json(brokers)
     else:
-        columns = ("cluster", "broker", "id", "address", "version", "in/s", "out/s", "disk", "up", "fault")
+        columns = ("cluster", "broker", "id", "address", "version", "in/s", "out/s", "disk", "up")
         show_table("", columns, [(each.cluster, each.name, each.id, each.address, *_cells(each)) for each in brokers])
+        for broker in brokers:
+            if broker.fault:
+                say(f"{broker.name}/{broker.id}: {broker.fault}")
     if any(broker.fault for broker in brokers):
         raise click.exceptions.Exit(1)
 
 
 def _cells(broker: BrokerStatus) -> tuple[str, ...]:
     if broker.version is None:
-        return "-", "-", "-", "-", "-", broker.fault or ""
+        return "-", "-", "-", "-", "-"
     rates = rate_text(broker.in_per_second), rate_text(broker.out_per_second)
     up = "-" if broker.uptime_ms is None else span_text(broker.uptime_ms)
     version = broker.version + (f" native {broker.native}" if broker.native else "")
-    return version, *rates, share_text(broker.disk_used), up, broker.fault or ""
+    return version, *rates, share_text(broker.disk_used), up

@@ -12,6 +12,7 @@ from typing import Annotated
 import click
 
 import halfmoon
+from halfmoon import sql92
 from halfmoon.cli.consume.formats import BODIES, TOKENS_TEXT, MessageFormat
 from halfmoon.cli.consume.selection import Selection, Wanted
 from halfmoon.cli.shared.app import App, Option
@@ -28,6 +29,7 @@ app = App()
 BODY_WIDTH, BODY_WIDTH_MIN = 100, 20
 """Columns of a body where output is no terminal, and at least where it is one."""
 Show = Callable[[StoredMessage], None]
+Spans = dict[MessageQueue, tuple[int, int]]
 
 
 Group = Annotated[
@@ -66,7 +68,7 @@ def consume(
 
     Without --group, nothing is marked as consumed. JSON is one object a line, as messages arrive. Bodies that unpack to more than
     16 MiB and 32 times their stored size are left out, with the reason. --format and --bodies write the bytes of messages as they
-    are; on a terminal, control characters become dots.
+    are; on a terminal, control characters become dots. Standard error says that a topic is empty, or waited for, except with JSON.
 
     Example: halfmoon consume --topic orders --filter 'paid || refunded' --since 1h --follow
 
@@ -74,18 +76,41 @@ def consume(
 
     Example: halfmoon consume --topic orders --sql "amount > 100 AND region = 'eu'"
     """
-    subscription(topic, expression, sql=sql)  # a wrong filter is refused before any server is asked
+    _check_filter(topic, expression, sql)
     show = _shower(text, bodies_only=bodies_only, as_json=as_json)
     wanted = selection.wanted(by_group=group is not None)
     if follow and wanted.until_offset is not None:
         raise click.BadParameter("--until with an offset ends in what is stored: leave --follow out, or give a time")
     idle_ms = duration_ms(idle, "--idle", at_least="1ms")
     check_topic(nameserver, topic)
+    spans = {} if group else wanted.spans(nameserver, topic)
     if group is None:
-        shown = _browse(nameserver, topic, expression, sql, wanted, show, follow=follow)
+        shown = _browse(nameserver, spans, expression, sql, wanted, show, follow=follow)
     else:
         shown = _consume(nameserver, group, topic, expression, sql, wanted.since_ms, show, None if follow else idle_ms)
-    return _count_of(shown, count)
+    waits = follow and all(start >= end for start, end in spans.values())
+    if waits and not as_json:
+        say(f"waiting for messages of {topic}, until Ctrl-C", error=True)
+    number = _count_of(shown, count)
+    if not (number or follow or as_json):
+        say(_why_none(topic, group, wanted, spans, idle), error=True)
+    return number
+
+
+def _check_filter(topic: str, expression: str, sql: str | None) -> None:
+    """Refuse a wrong filter before any server is asked. Raises UsageError."""
+    subscription(topic, expression, sql=sql)
+    if sql is not None:
+        sql92.compile(sql)
+
+
+def _why_none(topic: str, group: str | None, wanted: Wanted, spans: Spans, idle: str) -> str:
+    """Return why no message was shown."""
+    if group is not None:
+        return f"no message of {topic} came for group {group} within {idle}: see halfmoon group show {group}"
+    if any(start < end for start, end in spans.values()):
+        return f"topic {topic} has messages, but none that the options select"
+    return f"topic {topic} {'is empty' if wanted.is_everything else 'has no messages where the options begin and end'}"
 
 
 def _count_of(shown: Generator[None, None, None], count_max: int | None) -> int:
@@ -121,9 +146,8 @@ def _no_housekeeping(record: logging.LogRecord) -> bool:
 
 
 def _browse(
-    nameserver: str, topic: str, expression: str, sql: str | None, wanted: Wanted, show: Show, *, follow: bool
+    nameserver: str, spans: Spans, expression: str, sql: str | None, wanted: Wanted, show: Show, *, follow: bool
 ) -> Generator[None, None, None]:
-    spans = wanted.spans(nameserver, topic)
     if wanted.last is not None:
         for message in newest(nameserver, spans, wanted.last, expression=expression, sql=sql):
             if wanted.until_ms is None or message.store_ms < wanted.until_ms:

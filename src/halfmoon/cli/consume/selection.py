@@ -45,6 +45,11 @@ class Wanted(NamedTuple):
             spans = {queue: (start, min(end, self.until_offset)) for queue, (start, end) in spans.items()}
         return spans
 
+    @property
+    def is_everything(self) -> bool:
+        """Whether neither places nor times leave messages out."""
+        return self == Wanted(FIRST, self.last, None, [], None, None)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:

@@ -17,7 +17,7 @@ from halfmoon.cli.shared.bodies import BodyBudget
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.options import LOCAL, Json, Limit, NameServer, OneGroup, Yes, check_terminal, confirm, time_ms
 from halfmoon.cli.shared.output import body_text, show_json, show_table
-from halfmoon.errors import HalfmoonError
+from halfmoon.errors import HalfmoonError, text_of
 from halfmoon.model import DeadLetter
 from halfmoon.shown.texts import TIME_FORMS, count_text, time_text
 
@@ -127,6 +127,7 @@ def show(
         return
     for line in ("dead_lettered_ms", "born_ms"):
         facts[line] = time_text(facts[line])
+    facts["tries"] = "not known: it was skipped" if letter.tries is None else letter.tries
     facts["replayed_to"] = ", ".join(facts["replayed_to"]) or "nowhere"
     facts["properties"] = " ".join(f"{name}={value}" for name, value in letter.message.properties.items())
     facts["body"] = body_text(letter.message.beginning(4 * BODY_WHOLE), BODY_WHOLE)
@@ -200,9 +201,10 @@ def _facts(admin: halfmoon.Admin, letter: DeadLetter) -> dict[str, Any]:
 
 def _row(letter: DeadLetter, facts: dict[str, Any]) -> list[object]:
     replayed = " ".join("group" if topic.startswith("%RETRY%") else topic for topic in facts["replayed_to"]) or "no"
+    tries = "skipped" if letter.tries is None else letter.tries
     why = body_text(letter.reason.encode(), 60) or "not reported"
     return [
-        time_text(letter.dead_lettered_ms), letter.group, letter.topic, facts["tag"], facts["keys"], letter.tries, why, replayed,
+        time_text(letter.dead_lettered_ms), letter.group, letter.topic, facts["tag"], facts["keys"], tries, why, replayed,
         letter.offset_msg_id,
     ]  # fmt: skip
 
@@ -259,6 +261,6 @@ def _replayed(
     try:
         replayed = admin.replay_dead_letter(letter, to=to, again=again, dry_run=dry_run, **changes)
     except HalfmoonError as exc:
-        return {**facts, "outcome": f"failed: {exc}", "copy": None}
+        return {**facts, "outcome": f"failed: {text_of(exc)}", "copy": None}
     outcome = "replayed before" if replayed.already else "would be sent" if dry_run else "sent"
     return {**facts, "to": replayed.topic, "outcome": outcome, "copy": replayed.offset_msg_id or None}

@@ -52,7 +52,10 @@ def report(
 
 @dataclass
 class DeadLetterReason:
-    """Dead letters of one group and topic whose reasons differ in numbers only; N stands for each number."""
+    """Dead letters of one group and topic whose reasons differ in numbers only; N stands for each number.
+
+    ``tries`` leaves out those that an operator skipped, whose tries are not known.
+    """
 
     group: str
     topic: str
@@ -67,7 +70,7 @@ class DeadLetterReason:
     def add(self, letter: DeadLetter) -> None:
         """Count one dead letter more."""
         self.count += 1
-        self.tries += letter.tries
+        self.tries += letter.tries or 0
         self.bytes += letter.message.held_bytes
         self.oldest_ms = min(self.oldest_ms, letter.dead_lettered_ms)
         self.newest_ms = max(self.newest_ms, letter.dead_lettered_ms)

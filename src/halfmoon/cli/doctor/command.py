@@ -17,7 +17,7 @@ from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.options import LOCAL, Groups, Json, NameServer
 from halfmoon.cli.shared.output import show_json
 from halfmoon.cli.shared.places import data_home
-from halfmoon.errors import HalfmoonError
+from halfmoon.errors import HalfmoonError, text_of
 from halfmoon.shown.texts import count_text
 
 app = App()
@@ -62,7 +62,7 @@ def _checks(data: Path, nameserver: str, groups: list[str]) -> Iterator[Check]:
     try:
         yield from cluster(nameserver)
     except HalfmoonError as exc:
-        yield Check("brokers", PROBLEM, str(exc), "see the checks of the name servers above")
+        yield Check("brokers", PROBLEM, text_of(exc), "see the checks of the name servers above")
         return
     for name in groups:
         yield group(nameserver, name)

@@ -14,7 +14,7 @@ import halfmoon
 from halfmoon.cli.doctor.check import NOTE, OK, PROBLEM, WARNING, Check
 from halfmoon.cli.shared.target import CREDENTIALS
 from halfmoon.documentation import see
-from halfmoon.errors import BrokerError, HalfmoonError, NetworkError
+from halfmoon.errors import AccessRefused, HalfmoonError, NetworkError, text_of
 from halfmoon.results import StatusLimits
 
 CONNECT_S = 2.0
@@ -131,9 +131,11 @@ def cluster(nameserver: str) -> Iterator[Check]:
             except NetworkError as exc:
                 remedy = "start it; if it runs, set brokerIP1 to an address that clients reach"
                 yield Check(name, PROBLEM, f"does not answer: {exc}", remedy)
-            except BrokerError as exc:
+            except AccessRefused as exc:
                 remedy = f"--credentials FILE or HALFMOON_ACCESS_KEY, with an account; see {see('access')}"
-                yield Check(name, PROBLEM, f"refuses the request: {exc.remark or exc}", remedy)
+                yield Check(name, PROBLEM, f"no access: {text_of(exc)}", remedy)
+            except HalfmoonError as exc:
+                yield Check(name, PROBLEM, f"refuses the request: {text_of(exc)}", "see the broker's log")
             else:
                 version = " native ".join(filter(None, (info.get("brokerVersionDesc", "unknown"), info.get("nativeVersion"))))
                 versions.add(version)
@@ -179,7 +181,7 @@ def group(nameserver: str, name: str) -> Check:
         try:
             members = admin.clients(name).clients
         except HalfmoonError as exc:
-            return Check(title, PROBLEM, f"its members are not known: {exc}", "see the checks above")
+            return Check(title, PROBLEM, f"its members are not known: {text_of(exc)}", "see the checks above")
     kinds: dict[str, list[str]] = {}
     for member in members:
         kinds.setdefault(f"{member.language} {member.version}", []).append(member.client_id)

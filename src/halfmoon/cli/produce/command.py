@@ -86,7 +86,9 @@ def produce(
             if result.status is not SendStatus.SEND_OK:
                 raise click.exceptions.Exit(1)
     if not sent:
-        raise click.exceptions.Exit(report(HalfmoonError("nothing to send"), as_json=as_json))
+        raise click.exceptions.Exit(
+            report(HalfmoonError("nothing to send: give a BODY, --file, or lines on standard input"), as_json=as_json)
+        )
 
 
 def _show(result: SendResult, *, as_json: bool) -> None:

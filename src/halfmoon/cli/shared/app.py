@@ -65,6 +65,12 @@ class Choice(click.Choice[str]):
         return value if isinstance(value, self._kind) else self._kind(super().convert(value, param, ctx))
 
 
+class _WholeNumber(click.IntRange):
+    """Whole number within bounds; Click's errors call it a valid integer range."""
+
+    name = "whole number"
+
+
 class DeclaredCommand(click.Command):
     """Command whose topic and group may be options or words. ``aliases`` are other names for it in its group."""
 
@@ -235,6 +241,10 @@ def _option(declared: _Declared, *, has_word: bool) -> click.Option:
     required = declared.required and not has_word
     if not required:
         settings["default"] = None if declared.required or declared.is_list else declared.default
+        if isinstance(declared.default, Enum):
+            settings["default"] = declared.default.value  # as it is given, and not the name of the member
+        if declared.default == "":
+            settings["show_default"] = False
     return click.Option(
         [declared.name, *declared.info.flags], multiple=declared.is_list, required=required, show_envvar=True, **settings
     )
@@ -260,7 +270,7 @@ def _type(kind: Any, settings: dict[str, Any]) -> Any:
     if isinstance(kind, type) and issubclass(kind, Enum):
         return Choice(kind)
     bounds = {name: settings.pop(name) for name in ("min", "max") if name in settings}
-    return kind if not bounds else click.FloatRange(**bounds) if kind is float else click.IntRange(**bounds)
+    return kind if not bounds else click.FloatRange(**bounds) if kind is float else _WholeNumber(**bounds)
 
 
 def _completion(settings: dict[str, Any]) -> Any:

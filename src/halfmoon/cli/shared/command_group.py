@@ -18,6 +18,7 @@ from halfmoon import __version__
 from halfmoon.cli.shared.app import App, Option
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.output import report
+from halfmoon.cli.shared.suggestions import with_suggestions
 from halfmoon.cli.shared.target import Ca, Cert, Key, NoVerify, ServerName, Tls, chosen, enter_options, first
 from halfmoon.documentation import see
 from halfmoon.errors import HalfmoonError, UsageError
@@ -194,6 +195,8 @@ def run(arguments: Sequence[str]) -> int:
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 1
     except click.ClickException as exc:
+        if isinstance(exc, click.NoSuchOption | click.NoSuchCommand):
+            exc = with_suggestions(exc)
         if as_json:
             return report(UsageError(exc.format_message()), as_json=True)
         exc.show(sys.stdout if isinstance(exc, click.exceptions.NoArgsIsHelpError) else None)  # a help page is no error message

@@ -14,7 +14,7 @@ from unicodedata import combining, east_asian_width
 
 from halfmoon.cli.shared.app import lines_wanted
 from halfmoon.cli.shared.lines import LINE_MAX, plain, say
-from halfmoon.errors import AccessRefused, BrokerError, HalfmoonError, UsageError
+from halfmoon.errors import HalfmoonError, NoNameServerAnswers, UsageError, text_of
 
 
 def show_json(value: Any, *, rows: str | None = None, flush: bool = True) -> None:
@@ -55,23 +55,23 @@ CELL_MAX = 1_000
 
 WHOLE = frozenset({
     *("id", "event", "resume by", "msgId", "client id", "access key", "key", "keys"),
-    *("topic", "topics", "source", "target", "to", "group", "groups", "deadGroup", "producerGroup", "error"),
+    *("topic", "topics", "source", "target", "to", "group", "groups", "deadGroup", "producerGroup", "error", "state of checks"),
 })  # fmt: skip
 """Columns that a next command needs, and errors, which say what to do: never shortened and never left out. Where room is short,
 others are, first ones last."""
 
 
-def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, width_max: int = sys.maxsize) -> None:
     """Write a table, or the word none; numbers stand to the right.
 
     On a terminal that is too narrow some columns are left out, which a line below says; where those that `WHOLE` names have no
-    room side by side, they stand below one another. Without a terminal a table is as wide as it needs.
+    room side by side, they stand below one another. Without a terminal a table is as wide as it needs, up to ``width_max``.
     """
     table = [list(row) for row in rows]
     if not table:
         say(f"{title}: none" if title else "none")
         return
-    layout = _Layout(columns, table, get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize)
+    layout = _Layout(columns, table, min(width_max, get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize))
     head = [plain(title)] if title else []
     lines = [*head, styled(layout.text(columns), "1"), "─" * layout.width, *map(layout.text, layout.cells)]
     sys.stdout.write("\n".join(lines) + "\n")
@@ -165,15 +165,19 @@ def width_of(text: str) -> int:
     return sum(0 if combining(each) else 2 if east_asian_width(each) in "WF" else 1 for each in text)
 
 
+NO_NAME_SERVER = "give its address by --nameserver HOST:PORT, or start one: halfmoon serve; halfmoon doctor says what is wrong"
+"""Remedy where no name server answers."""
+
+
 def report(error: HalfmoonError, *, as_json: bool) -> int:
     """Write an error to standard error and return the exit code: 2 when the caller must change something, else 1."""
     if as_json:
         facts: dict[str, Any] = {"error": str(error), "kind": type(error).__name__, "code": getattr(error, "code", None)}
         sys.stderr.write(_json(facts) + "\n")
     else:
-        text = f"{error.remark or 'refused'} (code {error.code})" if isinstance(error, BrokerError) else str(error)
-        text = error.advice if isinstance(error, AccessRefused) else text
-        say(f"halfmoon: {text}", error=True)
+        say(f"halfmoon: {text_of(error)}", error=True)
+        if isinstance(getattr(error, "reason", error), NoNameServerAnswers):
+            say(NO_NAME_SERVER, error=True)
     return 2 if isinstance(error, UsageError) else 1
 
 

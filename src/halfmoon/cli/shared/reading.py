@@ -21,6 +21,8 @@ TOOLS_GROUP = "TOOLS_CONSUMER"
 FIRST, LAST = -1, -2
 """Positions in place of a time: the oldest message, and behind the newest."""
 
+QUEUES_NAMED = 8
+"""Most queues that an error names."""
 POLL_MS = 500
 SILENT_MS = 3000
 """Time without progress after which reading up to an end stops: a broker refuses it, is gone, or has another topic by now."""
@@ -41,16 +43,21 @@ def near_names(admin: halfmoon.Admin, topic: str) -> Iterator[None]:
     try:
         yield
     except TopicNotFound as exc:
-        near = get_close_matches(topic, admin.topics(), n=3)
-        raise TopicMissing(topic, near) from exc
+        raise TopicMissing(topic, admin.topics()) from exc
+
+
+def did_you_mean(name: str, known: list[str]) -> str:
+    """Return a question with the known names that are spelt alike; empty: there is none."""
+    near = get_close_matches(name, known, n=3)
+    return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
 class TopicMissing(HalfmoonError):
-    """The topic of a command does not exist; ``near`` are topics spelt alike."""
+    """The topic of a command does not exist; the text names topics spelt alike."""
 
-    def __init__(self, topic: str, near: list[str]) -> None:
-        super().__init__(f"there is no topic {topic}" + (f"; did you mean {' or '.join(map(repr, near))}?" if near else ""))
-        self.topic, self.near = topic, near
+    def __init__(self, topic: str, topics: list[str]) -> None:
+        super().__init__(f"there is no topic {topic}{did_you_mean(topic, topics)}")
+        self.topic = topic
 
 
 class NotReadToEnd(HalfmoonError):
@@ -185,7 +192,10 @@ def named_queues(queues: list[MessageQueue], texts: list[str]) -> list[MessageQu
     for text in texts:
         matching = {queue for queue in queues if text in (str(queue.queue_id), f"{queue.broker_name}/{queue.queue_id}")}
         if not matching:
-            raise click.BadParameter(f"--queue {text}: the topic has no such queue")
+            known = ", ".join(f"{queue.broker_name}/{queue.queue_id}" for queue in sorted(queues)[:QUEUES_NAMED])
+            raise click.BadParameter(
+                f"queue {text}: the topic has no such queue, but {known}{', …' * (len(queues) > QUEUES_NAMED)}"
+            )
         named |= matching
     return sorted(named) if texts else queues
 

@@ -11,7 +11,7 @@ import halfmoon
 from halfmoon.cli.shared.app import App, Option
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.options import LOCAL, Json, NameServer, duration_ms
-from halfmoon.cli.shared.output import show_json, show_table
+from halfmoon.cli.shared.output import NO_NAME_SERVER, show_json, show_table
 from halfmoon.cli.status.watch import watch
 from halfmoon.results import DISK_WARNING, BrokerStatus, ClusterStatus, StatusLimits
 from halfmoon.shown.texts import rate_text, share_text, span_text
@@ -19,55 +19,36 @@ from halfmoon.shown.texts import rate_text, share_text, span_text
 app = App()
 
 
+def _duration(flag: str, help: str) -> Option:
+    return Option(flag, metavar="DURATION", help=help)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Thresholds:
-    """Thresholds from which on a cluster counts as degraded."""
+    """Thresholds from which on a cluster counts as degraded. Those that are texts are durations."""
 
     max_lag: Annotated[int | None, Option("--max-lag", min=0, help="Degraded if a group's lag is higher.")] = None
     max_pending_age: Annotated[
-        str | None,
-        Option("--max-pending-age", metavar="DURATION", help="Degraded if a transaction is pending for longer: 30s, 5m."),
+        str | None, _duration("--max-pending-age", "Degraded if a transaction is pending for longer: 30s, 5m.")
     ] = None
     max_disk: Annotated[
         int, Option("--max-disk", min=1, max=100, metavar="PERCENT", help="Degraded if a disk is at least this full.")
     ] = round(DISK_WARNING * 100)
-    max_stuck: Annotated[
-        str,
-        Option(
-            "--max-stuck",
-            metavar="DURATION",
-            help="Degraded if a group with members is stuck for longer.",
-        ),
-    ] = "60s"
+    max_stuck: Annotated[str, _duration("--max-stuck", "Degraded if a group with members is stuck for longer.")] = "60s"
     max_memberless: Annotated[
-        str,
-        Option("--max-memberless", metavar="DURATION", help="Degraded if messages wait longer for a group without members."),
+        str, _duration("--max-memberless", "Degraded if messages wait longer for a group without members.")
     ] = "5m"
-    max_undecidable: Annotated[
-        str,
-        Option(
-            "--max-undecidable",
-            metavar="DURATION",
-            help="Degraded if a transaction without a producer is older.",
-        ),
-    ] = "5m"
-    min_certificate: Annotated[
-        str,
-        Option("--min-certificate", metavar="DURATION", help="Degraded if a broker's certificate expires sooner."),
-    ] = "14d"
+    max_undecidable: Annotated[str, _duration("--max-undecidable", "Degraded if a transaction without a producer is older.")] = "5m"
+    min_certificate: Annotated[str, _duration("--min-certificate", "Degraded if a broker's certificate expires sooner.")] = "14d"
 
     def limits(self) -> StatusLimits:
-        """Return the thresholds as numbers. Raises click.BadParameter."""
-        pending = self.max_pending_age
-        return StatusLimits(
-            lag=self.max_lag,
-            pending_age_ms=duration_ms(pending, "--max-pending-age") if pending else None,
-            disk=self.max_disk / 100,
-            stuck_ms=duration_ms(self.max_stuck, "--max-stuck"),
-            memberless_ms=duration_ms(self.max_memberless, "--max-memberless"),
-            undecidable_ms=duration_ms(self.max_undecidable, "--max-undecidable"),
-            certificate_ms=duration_ms(self.min_certificate, "--min-certificate"),
-        )
+        """Return the thresholds as numbers: ``max_stuck`` as ``stuck_ms``. Raises click.BadParameter."""
+        durations = {
+            f"{name.partition('_')[2]}_ms": duration_ms(text, f"--{name.replace('_', '-')}")
+            for name, text in vars(self).items()
+            if isinstance(text, str)
+        }
+        return StatusLimits(lag=self.max_lag, disk=self.max_disk / 100, **durations)
 
 
 @app.command()
@@ -81,8 +62,9 @@ def status(
     """Show whether the cluster is healthy, degraded or down.
 
     Exit code 0 when healthy, else 1. Degraded: a broker does not answer or cannot write, its disk is nearly full, a group is stuck
-    or has no member while messages wait, a transaction has no producer that could decide it, or a threshold is passed. A group is
-    *behind for* the age of the message that it consumed last where more have come since.
+    or has no member while messages wait, a transaction has no producer that could decide it, or a threshold is passed. No access:
+    brokers answer, and require an account or refuse the one that is given. A group is *behind for* the age of the message that it
+    consumed last where more have come since.
 
     Example: halfmoon status --max-lag 10000 --max-pending-age 5m --max-disk 80
 
@@ -109,6 +91,8 @@ def _show(status: ClusterStatus) -> None:
         say(f"  {fault}")
     for note in (finding for finding in status.findings if finding.severity == "note"):
         say(f"  note: {note.group}: {note.what}" if note.group else f"  note: {note.what}")
+    if status.health == "down" and not status.findings:
+        say(f"  {NO_NAME_SERVER}")
     if status.brokers:
         show_table("brokers", BROKER_COLUMNS, map(_row, status.brokers))
     if slow := [broker.name for broker in status.brokers if broker.native == ""]:

@@ -18,7 +18,7 @@ HISTORY = 60
 """Rates that are drawn."""
 _BARS = "▁▂▃▄▅▆▇█"
 _DIM, _BOLD, _YELLOW = "2", "1", "33"
-_COLOURS = {"healthy": "1;32", "degraded": "1;33", "down": "1;31"}
+_COLOURS = {"healthy": "1;32", "degraded": "1;33", "down": "1;31", "no access": "1;31"}
 
 
 def watch(ask: Callable[[], ClusterStatus], interval_ms: int, *, as_json: bool) -> None:
@@ -150,7 +150,7 @@ def _pending(brokers: list[BrokerStatus]) -> str:
 
 def _broker_line(broker: BrokerStatus) -> str:
     if broker.version is None:
-        return f"{plain(broker.name)}/{broker.id} does not answer"
+        return plain(f"{broker.name}/{broker.id} {broker.fault}")
     refused = "" if not broker.requests_refused else f", refused {broker.requests_refused:,}"
     up = "" if broker.uptime_ms is None else f", up for {span_text(broker.uptime_ms)}"
     return f"{plain(broker.name)}/{broker.id}: {_pending([broker])}, disk {share_text(broker.disk_used)}{refused}{up}"

@@ -8,25 +8,42 @@ from typing import Any
 
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.output import show_table
-from halfmoon.shown.texts import span_text, time_text
+from halfmoon.shown.texts import count_text, span_text, time_text
 
 ANSWERS = {
     "NONE": "none", "UNKNOWN": "unknown", "COMMIT": "commit", "ROLLBACK": "rollback", "OPEN": "open", "NOT_MINE": "not mine",
 }  # fmt: skip
 
 
+WIDTH = 80
+"""Columns of a table that is folded, on a terminal and elsewhere."""
+
+
 def show_pending(transactions: Sequence[Any]) -> None:
     """Write pending transactions as a table."""
     now, several = now_ms(), len({tx.broker for tx in transactions}) > 1
-    names = ("age", "group", "topic", "keys", "id", "sent", "left", "last answer", "next check", "producers")
     rows = [
         (
-            span_text(now - tx.since_ms), tx.group, tx.topic, tx.keys, tx.msg_id, tx.checks_sent, tx.checks_left,
-            last_answer(tx), next_check(tx, now), tx.producers, *([tx.broker] if several else []),
+            span_text(now - tx.since_ms), tx.group, tx.topic, keys_text(tx), tx.msg_id,
+            (f"{tx.broker}: " if several else "") + checks_text(tx, now),
         )
         for tx in transactions
     ]  # fmt: skip
-    show_table("pending", (*names, "broker") if several else names, rows)
+    show_table("pending", ("age", "group", "topic", "keys", "id", "state of checks"), rows, width_max=WIDTH)
+
+
+def keys_text(tx: Any) -> str:
+    """Return the keys but for the id, which events give as a key as well."""
+    return " ".join(key for key in tx.keys.split() if key != tx.msg_id)
+
+
+def checks_text(tx: Any, now: int) -> str:
+    """Return how many checks were sent, the last answer, the next check, and how many producers could answer."""
+    if tx.not_reported:
+        return "not reported"
+    last = f", the last answer {last_answer(tx)}" if tx.last_answer else ""
+    online = f"; {count_text(tx.producers, 'producer')} online" if tx.producers else ""
+    return f"{tx.checks_sent:,} of {tx.checks_sent + tx.checks_left:,}{last}; next {next_check(tx, now)}{online}"
 
 
 def show_one(tx: Any) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from halfmoon.effects import Call, Op, Tell, gather
-from halfmoon.errors import HalfmoonError, PartlyDone, broker_error
+from halfmoon.errors import HalfmoonError, PartlyDone, RequestNotSupported, broker_error
 from halfmoon.wire.command import Command
 from halfmoon.wire.table import Header
 
@@ -17,6 +17,12 @@ def call(address: str, request: Header, body: bytes = b"", timeout_ms: int = 3_0
     """Send a request; return the reply whatever its code. Raises NetworkError."""
     reply: Command = yield Call(address, request, body, timeout_ms)
     return reply
+
+
+def knows(address: str, request: Header, timeout_ms: int = 3_000) -> Op[bool]:
+    """Return whether a server knows a request, even where it refuses it to us. Raises NetworkError."""
+    reply = yield from call(address, request, b"", timeout_ms)
+    return reply.code != RequestNotSupported.code
 
 
 def ask(address: str, request: Header, body: bytes = b"", timeout_ms: int = 3_000) -> Op[Command]:

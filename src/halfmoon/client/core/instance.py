@@ -43,6 +43,7 @@ from halfmoon.wire.headers.client import (
     UnregisterClient,
 )
 from halfmoon.wire.headers.offset import ResetConsumerClientOffset
+from halfmoon.wire.table import not_supported, request_text
 
 BEAT_PAUSE_MS = 200
 """At least so long between two rounds of heartbeats, so that a broker which hangs up after each is not asked in a circle."""
@@ -243,11 +244,11 @@ class Instance:
         if answer is None:
             if command.is_oneway:
                 return None
-            return _reply(command, 3, f" request type {command.code} not supported")
+            return _reply(command, 3, not_supported(command.code))
         try:
             return answer(address, command)
         except PeerError as exc:
-            log.warning("broker request does not decode: code=%s broker=%s reason=%s", command.code, address, exc)
+            log.warning("broker request does not decode: request=%s broker=%s reason=%s", request_text(command.code), address, exc)
             return None if command.is_oneway else _reply(command, 1, str(exc))
 
     def _asked_to_rebalance(self, address: str, command: Command) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from halfmoon.client.core.ask import call
+from halfmoon.client.core.ask import call, knows
 from halfmoon.effects import Op
 from halfmoon.errors import (
     AccessRefused,
@@ -52,10 +52,9 @@ class NameServers:
 
     def _check(self, address: str, reply: Command) -> Op[None]:
         """Raise NotNameServer where a request was refused, as unknown or without an account, by one that is asked as a broker."""
-        if isinstance(broker_error(reply.code, reply.remark), RequestNotSupported | AccessRefused):
-            answer = yield from call(address, GetBrokerRuntimeInfo(), b"", self.timeout_ms)
-            if answer.code == 0 or isinstance(broker_error(answer.code, answer.remark), AccessRefused):
-                raise NotNameServer(address)
+        is_refused = isinstance(broker_error(reply.code, reply.remark), RequestNotSupported | AccessRefused)
+        if is_refused and (yield from knows(address, GetBrokerRuntimeInfo(), self.timeout_ms)):
+            raise NotNameServer(address)
 
     def ask(self, request: Header, body: bytes = b"") -> Op[Command]:
         """Ask as `call` does and return the reply of code 0. Raises BrokerError besides."""

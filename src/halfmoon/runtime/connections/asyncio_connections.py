@@ -34,6 +34,7 @@ from halfmoon.wire.codes import JSON, Language
 from halfmoon.wire.command import Command, commands, encode, reply_command, request_bytes
 from halfmoon.wire.frame import Inbox
 from halfmoon.wire.signature import Signs, nobody
+from halfmoon.wire.table import request_text
 
 Handler = Callable[[str, Command], "Command | Awaitable[Command | None] | None"]
 """Told of the address and a request from the server; returns the reply (or an awaitable of it), or None for none."""
@@ -256,12 +257,12 @@ class Connections:
     def serve(self, connection: _Connection, command: Command) -> None:
         """Answer a request of the server."""
         if self.handler is None or len(self._tasks) >= SERVED_MAX:
-            log.debug("request from server ignored: code=%s from=%s", command.code, connection.address)
+            log.debug("request from server ignored: request=%s from=%s", request_text(command.code), connection.address)
             return
         try:
             answer = self.handler(connection.address, command)
         except Exception as exc:
-            log.exception("handler of server requests failed: code=%s from=%s", command.code, connection.address)
+            log.exception("handler of server requests failed: request=%s from=%s", request_text(command.code), connection.address)
             answer = reply_command(command, 1, f"{type(exc).__name__}: {exc}", language=Language.PYTHON)
         if answer is None:
             return
@@ -276,7 +277,7 @@ class Connections:
         try:
             reply = await answer
         except Exception as exc:
-            log.exception("handler of server requests failed: code=%s from=%s", command.code, connection.address)
+            log.exception("handler of server requests failed: request=%s from=%s", request_text(command.code), connection.address)
             reply = reply_command(command, 1, f"{type(exc).__name__}: {exc}", language=Language.PYTHON)
         if reply is not None and not command.is_oneway and not connection.lost:
             connection.send(encode(reply))

@@ -24,6 +24,7 @@ from halfmoon.runtime.connections.sockets import connect, connection_lost, is_op
 from halfmoon.wire.codes import JSON
 from halfmoon.wire.command import Command, command_of, request_bytes
 from halfmoon.wire.signature import Signs, nobody
+from halfmoon.wire.table import request_text
 
 CONNECTIONS_MAX = 64
 """Connections of one client, to all addresses together; beyond it callers go another way."""
@@ -271,7 +272,7 @@ class SocketConnection:
                 raise self._lost(no_frame(prefix, exc)) from exc
             if command.flag & 1:
                 return command
-            log.debug("request from server ignored: code=%s from=%s", command.code, self.address)
+            log.debug("request from server ignored: request=%s from=%s", request_text(command.code), self.address)
             self.body()
             self._check_time()
 

@@ -112,8 +112,8 @@ def no_frame(begin: bytes, fault: object) -> str:
 
 
 def request_timeout(address: str, timeout_ms: int) -> RequestTimeout:
-    """Return the error of a request that was not answered in time, in the original's words."""
-    return RequestTimeout(f"wait response on the channel <{address}> timeout, {timeout_ms}(ms)", address)
+    """Return the error of a request that was not answered in time."""
+    return RequestTimeout(f"no answer from {address} within {timeout_ms:,} ms", address)
 
 
 def _reason(cause: BaseException) -> str:

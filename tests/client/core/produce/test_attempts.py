@@ -124,7 +124,7 @@ def test_a_topic_that_may_not_be_written_to_is_tried_once_at_each_broker_and_not
         sender = producer(script, brokers)
         script.on(SendMessageV2, Reply(16, remark="forbidden"))
 
-        with pytest.raises(SendFailed, match=r"Could not send to orders: broker-.: forbidden \(code 16\)") as caught:
+        with pytest.raises(SendFailed, match=r"Could not send to orders: broker-.: forbidden \(code 16 NO_PERMISSION\)") as caught:
             script.run(sender.send(ORDER))
 
         assert (len(script.asked(SendMessageV2)), caught.value.retry) == (tries, False)

@@ -27,6 +27,7 @@ from halfmoon.errors import (
     TopicNotFound,
     UsageError,
     broker_error,
+    text_of,
 )
 from halfmoon.limits import REASON_LENGTH_MAX
 from halfmoon.model import MessageQueue
@@ -116,7 +117,7 @@ def answers_of(outcomes: Iterable[tuple[str, T | Exception]], failing: list[str]
         elif failing is None or not isinstance(outcome, HalfmoonError):
             raise outcome
         else:
-            failing.append(f"{name}: {str(outcome)[:REASON_LENGTH_MAX]}")
+            failing.append(f"{name}: {text_of(outcome)[:REASON_LENGTH_MAX]}")
             error = outcome
     if error is not None and not answers:
         raise error

@@ -18,7 +18,7 @@ from halfmoon.client.core.ask import ask
 from halfmoon.client.core.cursor import Offset, cursor, places
 from halfmoon.client.core.names import DLQ_PREFIX, RETRY_PREFIX, check_group, unwrap, wrap
 from halfmoon.effects import Op
-from halfmoon.errors import HalfmoonError, QueryNotFound, TopicNotFound, UsageError
+from halfmoon.errors import HalfmoonError, QueryNotFound, TopicNotFound, UsageError, text_of
 from halfmoon.model import RECONSUME_REASON, DeadLetter, MessageQueue, StoredMessage, subscription
 from halfmoon.wire import properties as wire_properties
 from halfmoon.wire.headers.offset import GetMaxOffset, GetMinOffset, OffsetReply, SearchOffsetByTimestamp
@@ -134,7 +134,8 @@ def dead_letter(admin: AdminCore, name: str, group: str | None = None) -> Op[Dea
                     raise QueryNotFound(f"group {group} has none of this id")
                 message = found[-1]
     except HalfmoonError as exc:
-        raise QueryNotFound(f"there is no dead letter {name!r}: {exc}") from exc
+        hint = "; for the sender's id, give its group as well" if group is None else ""
+        raise QueryNotFound(f"there is no dead letter {name!r}: {text_of(exc)}{hint}") from exc
     if not message.topic.startswith(topic) or (group is not None and message.topic != topic):
         raise QueryNotFound(f"message {name} of topic {message.topic} is no dead letter")
     for place, address in (yield from _queues(admin, message.topic)):

@@ -14,13 +14,12 @@ from halfmoon.client.core.ask import ask
 from halfmoon.client.core.names import check_group
 from halfmoon.effects import Op, gather
 from halfmoon.errors import ConsumerNotOnline, HalfmoonError, IllegalOperation, NoRoute, OffsetIllegal, UsageError
-from halfmoon.model import MessageQueue
+from halfmoon.model import SKIPPED, MessageQueue
 from halfmoon.results import OffsetMove
 from halfmoon.wire.headers.send import ConsumerSendMsgBack
 
 TO_DEAD_LETTERS = -1
 """Delay level of a returned message that goes to the dead letters at once. Follows SendMessageProcessor (RocketMQ 4.9.8)."""
-SKIPPED = "skipped by an operator"
 
 
 def skip_message(

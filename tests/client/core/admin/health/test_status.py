@@ -6,7 +6,7 @@ import pytest
 
 from halfmoon.client.core.admin.health.group import SIDE_BY_SIDE, backlogs
 from halfmoon.client.core.admin.health.status import status
-from halfmoon.errors import NetworkError
+from halfmoon.errors import ACCESS_REFUSED, NetworkError
 from halfmoon.model import MessageQueue
 from halfmoon.results import Backlog, StatusLimits
 from halfmoon.wire.bodies import (
@@ -122,6 +122,48 @@ def test_a_broker_that_does_not_answer_degrades_and_all_of_them_are_down():
     assert status_of({"b": NetworkError("no route")}).health == "down"
 
 
+NO_ACCOUNT = Reply(1, remark=f"{ACCESS_REFUSED}No accessKey is configured, org.apache.X.java:1")
+
+
+@pytest.mark.parametrize(
+    ("brokers", "health", "state", "words"),
+    [
+        ({"b": NO_ACCOUNT}, "no access", "no access", "b: no access: b requires an account: access_key= and secret_key= in Python"),
+        ({"b": NO_ACCOUNT, "c": NetworkError("no route")}, "no access", "no access", "b: no access: b requires an account"),
+        ({"b": NO_ACCOUNT, "a": INFO}, "degraded", "no access", "b: no access: b requires an account"),
+        ({"b": Reply(2, remark="busy")}, "degraded", "refuses", "b: refuses to report: busy (code 2 SYSTEM_BUSY)"),
+        ({"b": NetworkError("no route")}, "down", "no answer", "b: does not answer: no route"),
+    ],
+)
+def test_a_broker_that_refuses_is_not_called_down(brokers, health, state, words):
+    found = status_of(brokers)
+
+    assert (found.health, {broker.name: broker.state for broker in found.brokers}["b"]) == (health, state)
+    assert any(fault.startswith(words) for fault in found.faults), found.faults
+    assert not any("org.apache" in fault for fault in found.faults)
+
+
+def test_a_name_server_that_refuses_is_not_called_down():
+    script, core = script_of({"a": INFO})
+    script.on(GetBrokerClusterInfo, NO_ACCOUNT)
+    script.on(GetBrokerRuntimeInfo, Reply(3))
+
+    found = script.run(status(core))
+
+    assert found.health == "no access"
+    assert "requires an account" in found.faults[0]
+
+
+def test_groups_that_an_account_may_not_list_are_not_reported_and_the_brokers_are():
+    script, core = script_of({"a": INFO}, {"C_shop": [(9, 0, 0)]})
+    script.on(GetAllSubscriptiongroupConfig, NO_ACCOUNT)
+
+    found = script.run(status(core))
+
+    assert (found.health, [broker.state for broker in found.brokers]) == ("degraded", ["reports"])
+    assert found.faults[0].startswith("not reported: a: a requires an account")
+
+
 @pytest.mark.parametrize(
     ("days", "severity", "words"),
     [
@@ -161,7 +203,7 @@ def test_a_broker_that_stops_answering_is_not_asked_for_every_group():
     names = [f"C_{number:03}" for number in range(3 * SIDE_BY_SIDE)]
     script, core = script_of({"a": INFO}, dict.fromkeys(names, NetworkError("no answer")))
     found = script.run(status(core))
-    assert (found.health, found.faults) == ("down", ["no answer"])
+    assert (found.health, found.faults) == ("degraded", ["not reported: groups: no answer"])
     assert len(script.asked(GetConsumeStats)) == SIDE_BY_SIDE
 
 
@@ -256,3 +298,22 @@ def test_messages_that_are_delayed_until_their_redelivery_are_behind():
     script, core = script_of({"a": INFO}, {"C_shop": [(5, 5, 0)]})
     script.on(GetConsumeStats, Reply(body=to_json(ConsumeStats({MessageQueue("orders", "a", 0): OffsetWrapper(5, 5)}, 0.0, 2))))
     assert script.run(backlogs(core)) == {"C_shop": Backlog(2, None, 2, 0)}
+
+
+@pytest.mark.parametrize(
+    ("unmoved_ms", "faults"),
+    [
+        (299_999, []),
+        (300_000, ["C_shop: no member is online, and 2 messages wait to be delivered again"]),
+        (None, ["C_shop: no member is online, and 2 messages wait to be delivered again"]),
+    ],
+)
+def test_a_group_without_members_whose_messages_all_await_redelivery_degrades_the_cluster(unmoved_ms, faults):
+    script, core = script_of({"a": INFO}, {"C_shop": [(5, 5, 0)]})
+    queues = {
+        MessageQueue("orders", "a", 0): OffsetWrapper(5, 5, unmoved_ms=unmoved_ms),
+        MessageQueue("orders", "a", 1): OffsetWrapper(5, 5, unmoved_ms=None if unmoved_ms is None else 900_000),
+    }
+    script.on(GetConsumeStats, Reply(body=to_json(ConsumeStats(queues, 0.0, 2))))
+
+    assert script.run(status(core)).faults == faults

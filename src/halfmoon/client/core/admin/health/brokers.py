@@ -7,12 +7,12 @@ from math import isfinite
 
 from halfmoon.client.core.admin.admin import AdminCore
 from halfmoon.effects import Op, gather, now
-from halfmoon.errors import HalfmoonError
+from halfmoon.errors import AccessRefused, BrokerError, HalfmoonError, NetworkError, text_of
 from halfmoon.results import BrokerStatus
 
 
 def brokers(admin: AdminCore) -> Op[list[BrokerStatus]]:
-    """Return what every broker says of itself, by name and id; one that does not answer has a fault that says so."""
+    """Return what every broker says of itself, by name and id; one that does not has a ``state`` and a fault that say why."""
     at_ms = yield from now()
     info = yield from admin.cluster()
     members = [
@@ -24,16 +24,25 @@ def brokers(admin: AdminCore) -> Op[list[BrokerStatus]]:
     found = []
     for member, outcome in zip(members, outcomes):
         if isinstance(outcome, HalfmoonError):
-            found.append(_broker(*member, {}, f"does not answer: {outcome}", at_ms))
+            found.append(_broker(*member, {}, *_silence(outcome), at_ms))
         elif isinstance(outcome, Exception):
             raise outcome
         else:
-            found.append(_broker(*member, outcome, None, at_ms))
+            found.append(_broker(*member, outcome, "reports", None, at_ms))
     return found
 
 
+def _silence(error: HalfmoonError) -> tuple[str, str]:
+    """Return the state of a broker that does not report, and its fault: three facts, each with a remedy of its own."""
+    if isinstance(error, AccessRefused):
+        return "no access", f"no access: {text_of(error)}"
+    if isinstance(error, BrokerError):
+        return "refuses", f"refuses to report: {text_of(error)}"
+    return "no answer", f"does not answer: {error}" if isinstance(error, NetworkError) else f"its answer is not understood: {error}"
+
+
 def _broker(
-    name: str, broker_id: int, address: str, cluster: str, info: Mapping[str, str], fault: str | None, at_ms: int
+    name: str, broker_id: int, address: str, cluster: str, info: Mapping[str, str], state: str, fault: str | None, at_ms: int
 ) -> BrokerStatus:  # fmt: skip
     started_ms = _count(info.get("bootTimestamp"))
     return BrokerStatus(
@@ -54,6 +63,7 @@ def _broker(
         disk_used=_share(info.get("commitLogDiskRatio")),
         fault=fault or info.get("brokerFaults") or None,
         certificate_expires_ms=_count(info.get("tlsCertificateExpires")),
+        state=state,
     )
 
 

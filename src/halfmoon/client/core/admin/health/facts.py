@@ -52,8 +52,13 @@ class GroupFacts(msgspec.Struct):
         return None if self.delayed is None else self.retries() + self.delayed
 
     def unmoved_ms(self) -> int | None:
-        """Return for how long the progress has stood still somewhere though messages wait; 0: nowhere; None: not reported."""
+        """Return for how long the progress has stood still somewhere though messages wait; 0: nowhere; None: not reported.
+
+        Where all that waits for a group without members is delayed until its redelivery, that is since the last move of any queue.
+        """
         times = [self.queues[queue].unmoved_ms for queue in self.late()]
+        if not times and self.delayed and not self.members:
+            return min((one.unmoved_ms for one in self.queues.values() if one.unmoved_ms is not None), default=None)
         return None if None in times else max(times, default=0)
 
     def answers(self) -> dict[str, Any]:

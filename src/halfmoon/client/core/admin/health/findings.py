@@ -9,7 +9,7 @@ import msgspec
 
 from halfmoon.client.core.admin.health.facts import GroupFacts, queues_text, some_text, started_ms, subscriptions
 from halfmoon.client.core.admin.health.stuck import stuck_findings
-from halfmoon.errors import HalfmoonError
+from halfmoon.errors import HalfmoonError, text_of
 from halfmoon.limits import STUCK_MS
 from halfmoon.model import MessageQueue
 from halfmoon.results import Finding
@@ -60,14 +60,8 @@ def _state(known: GroupFacts, now_ms: int) -> Iterator[Finding]:
     if known.model == "broadcasting":
         what = "The group broadcasts: every member gets all messages and keeps its own progress, so brokers know no lag."
         yield Finding("broadcasting", what, "Look at the members' own figures.", "note")
-    if not known.members and known.lag():
-        do = "Start a consumer of this group. If one runs, see in its log which name server and group it uses."
-        unmoved_ms = known.unmoved_ms()
-        since_ms = None if unmoved_ms is None else now_ms - unmoved_ms
-        yield Finding("no-members", f"No member is online, and {wait_text(known.lag())}.", do, since_ms=since_ms)
-    elif not known.members:
-        what = "nothing waits" if known.has_consumed() else "the group has never consumed"
-        yield Finding("no-members", f"No member is online, and {what}.", "Start a consumer, unless none is meant to run.", "note")
+    if not known.members:
+        yield _memberless(known, now_ms)
     failed = sum(one.consume_failed_msgs for info in known.answers().values() for one in info.status_table.values())
     dead, waiting = known.dead_letters or 0, known.retries() + (known.delayed or 0)
     tries = "1 delivery" if failed == 1 else f"{failed:,} deliveries"
@@ -78,6 +72,19 @@ def _state(known: GroupFacts, now_ms: int) -> Iterator[Finding]:
     ):
         if count:
             yield Finding(kind, f"{what}.", do, "note")
+
+
+def _memberless(known: GroupFacts, now_ms: int) -> Finding:
+    """Return the finding about a group without members: it blocks where messages wait, in queues or for their redelivery."""
+    if waiting := known.lag() + (known.delayed or 0):
+        do = "Start a consumer of this group. If one runs, see in its log which name server and group it uses."
+        unmoved_ms = known.unmoved_ms()
+        since_ms = None if unmoved_ms is None else now_ms - unmoved_ms
+        what = f"No member is online, and {wait_text(waiting)}{'' if known.lag() else ' to be delivered again'}."
+        return Finding("no-members", what, do, since_ms=since_ms)
+    what = "nothing waits" if known.has_consumed() else "the group has never consumed"
+    do = "Start a consumer, unless none is meant to run."
+    return Finding("no-members", f"No member is online, and {what}.", do, "note")
 
 
 def _sharing(known: GroupFacts) -> Iterator[Finding]:
@@ -102,7 +109,7 @@ def _members(known: GroupFacts, now_ms: int) -> Iterator[tuple[Finding, list[Mes
     for member, info in known.infos.items():
         if isinstance(info, HalfmoonError):
             do = "Look at its process and its log. Clients of some languages never answer this."
-            yield Finding("silent", f"Member {member} does not say how it is: {info}.", do, "note"), []
+            yield Finding("silent", f"Member {member} does not say how it is: {text_of(info)}.", do, "note"), []
             continue
         late = {queue: held for queue, held in info.mq_table.items() if known.lag([queue])}
         in_order = info.properties.get("PROP_CONSUMEORDERLY") == "true"

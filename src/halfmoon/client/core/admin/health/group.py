@@ -10,7 +10,7 @@ from halfmoon.client.core.admin.health.facts import GroupFacts, started_ms, subs
 from halfmoon.client.core.admin.health.findings import findings
 from halfmoon.client.core.names import DLQ_PREFIX, unwrap
 from halfmoon.effects import Op, gather, now
-from halfmoon.errors import BrokerError, ConsumerNotOnline, GroupNotFound, HalfmoonError, PeerError, TopicNotFound
+from halfmoon.errors import BrokerError, ConsumerNotOnline, GroupNotFound, HalfmoonError, PeerError, TopicNotFound, text_of
 from halfmoon.limits import REASON_LENGTH_MAX, STUCK_MS
 from halfmoon.results import Backlog, Finding, GroupHealth, GroupMember, QueueProgress
 from halfmoon.shown.names import is_users_group
@@ -69,7 +69,7 @@ def groups_health(
             if isinstance(outcome, GroupHealth):
                 found[name] = outcome
             elif isinstance(outcome, PeerError | BrokerError) and not isinstance(outcome, NOTHING_THERE) and failing is not None:
-                if (text := str(outcome)[:REASON_LENGTH_MAX]) not in failing:
+                if (text := text_of(outcome)[:REASON_LENGTH_MAX]) not in failing:
                     failing.append(text)
             elif not isinstance(outcome, BrokerError):
                 raise outcome

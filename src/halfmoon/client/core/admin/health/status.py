@@ -11,7 +11,7 @@ from halfmoon.client.core.admin.health.group import SIDE_BY_SIDE, backlog_of, gr
 from halfmoon.client.core.admin.transactions import ask_halfmoon
 from halfmoon.client.core.names import DLQ_PREFIX, unwrap
 from halfmoon.effects import Op, gather, now
-from halfmoon.errors import BrokerError, HalfmoonError, NetworkError, PeerError, TopicNotFound, UsageError
+from halfmoon.errors import AccessRefused, BrokerError, HalfmoonError, NetworkError, TopicNotFound, UsageError, text_of
 from halfmoon.limits import REASON_LENGTH_MAX
 from halfmoon.results import BrokerStatus, ClusterStatus, Finding, GroupHealth, StatusLimits
 from halfmoon.shown.texts import count_text, span_text
@@ -25,28 +25,42 @@ DEAD_MAX = 100
 def status(admin: AdminCore, limits: StatusLimits | None = None, *, groups: bool | Sequence[str] = True) -> Op[ClusterStatus]:
     """Return how a cluster is. One that cannot be reached is down, with the reason; groups that never consumed are left out.
 
-    ``groups``: all, or those that are named. Without them (False) only the brokers are asked, a request each; with them three more
-    for each group, for transactions that nobody decides, and for dead letters.
+    Groups are asked for where a broker reports; those that cannot be listed are a part that is not reported. ``groups``: all, or
+    those that are named. Without them (False) only the brokers are asked, a request each; with them three more for each group, for
+    transactions that nobody decides, and for dead letters.
     """
     at_ms, limits = (yield from now()), limits or StatusLimits()
     failing: list[str] = []
     health: dict[str, GroupHealth] = {}
     try:
         found = yield from brokers(admin)
-        findings = [*_of_brokers(found, limits), *_of_certificates(found, limits, at_ms)]
-        if groups is not False:
-            names = None if groups is True else groups
-            health = yield from groups_health(admin, names, failing=failing, stuck_ms=limits.stuck_ms)
-            findings += _of_groups(health, limits)
-            findings += yield from _undecidable(admin, found, limits, failing)
-            findings += yield from _dead_letters(admin, failing)
     except (NetworkError, BrokerError, UsageError) as exc:
-        return ClusterStatus(at_ms, "down", [str(exc)], [], {})
+        return ClusterStatus(at_ms, "no access" if isinstance(exc, AccessRefused) else "down", [text_of(exc)], [], {})
+    findings = [*_of_brokers(found, limits), *_of_certificates(found, limits, at_ms)]
+    states = {broker.state for broker in found}
+    if groups is not False and "reports" in states:
+        names = None if groups is True else groups
+        try:
+            health = yield from groups_health(admin, names, failing=failing, stuck_ms=limits.stuck_ms)
+        except (NetworkError, BrokerError) as exc:
+            failing.append(f"groups: {text_of(exc)}"[:REASON_LENGTH_MAX])
+        findings += _of_groups(health, limits)
+        findings += yield from _undecidable(admin, found, limits, failing)
+        findings += yield from _dead_letters(admin, failing)
     faults = [_fault(finding) for finding in findings if finding.severity != "note"]
     faults += [f"not reported: {text}" for text in failing]
-    word = ("degraded" if faults else "healthy") if any(broker.version for broker in found) else "down"
+    word = _health(states, is_faulty=bool(faults))
     backlog = {name: backlog_of(each) for name, each in health.items()}
     return ClusterStatus(at_ms, word, faults, found, backlog, by_severity(findings))
+
+
+def _health(states: set[str], *, is_faulty: bool) -> str:
+    """Return the health of a cluster with brokers in these states: down is one of which no broker answers."""
+    if states <= {"no answer"}:
+        return "down"
+    if states <= {"no answer", "no access"}:
+        return "no access"
+    return "degraded" if is_faulty else "healthy"
 
 
 def _fault(finding: Finding) -> str:
@@ -60,7 +74,8 @@ def _of_brokers(brokers: Sequence[BrokerStatus], limits: StatusLimits) -> Iterat
         yield Finding("no-brokers", "no broker is known", "Start a broker, and see which name server it registers with.")
     for broker in brokers:
         if broker.fault:
-            yield Finding("broker", f"{broker.name}: {broker.fault}", "See the broker's log.")
+            do = "Give an account that it knows." if broker.state == "no access" else "See the broker's log."
+            yield Finding("broker", f"{broker.name}: {broker.fault}", do)
         elif broker.disk_used is not None and broker.disk_used >= limits.disk:
             do = "Keep messages for a shorter time, or give the broker a larger disk: it refuses messages when the disk is full."
             yield Finding("disk", f"{broker.name}: its disk is {broker.disk_used:.0%} full", do, "warning")
@@ -105,7 +120,7 @@ def _undecidable(admin: AdminCore, brokers: Sequence[BrokerStatus], limits: Stat
         try:
             stats = from_json(TransactionStats, (yield from ask_halfmoon(admin, broker.address, GetTransactionStats())))
         except HalfmoonError as exc:
-            failing.append(f"transactions of {broker.name}: {str(exc)[:REASON_LENGTH_MAX]}")
+            failing.append(f"transactions of {broker.name}: {text_of(exc)[:REASON_LENGTH_MAX]}")
             continue
         for group in stats.groups:
             age_ms = stats.now_ms - group.oldest_ms if group.oldest_ms >= 0 else -1
@@ -124,8 +139,8 @@ def _dead_letters(admin: AdminCore, failing: list[str]) -> Op[list[Finding]]:
     findings: list[Finding] = []
     try:
         topics = [topic for topic in (yield from admin.topics()) if topic.startswith(DLQ_PREFIX)]
-    except PeerError as exc:
-        failing.append(f"dead letters: {str(exc)[:REASON_LENGTH_MAX]}")
+    except HalfmoonError as exc:
+        failing.append(f"dead letters: {text_of(exc)[:REASON_LENGTH_MAX]}")
         return findings
     for some in (topics[start : start + SIDE_BY_SIDE] for start in range(0, min(len(topics), DEAD_MAX), SIDE_BY_SIDE)):
         for topic, ends in zip(some, (yield from gather([admin.topic_stats(topic) for topic in some]))):
@@ -133,7 +148,7 @@ def _dead_letters(admin: AdminCore, failing: list[str]) -> Op[list[Finding]]:
                 if not isinstance(ends, HalfmoonError):
                     raise ends
                 if not isinstance(ends, TopicNotFound):
-                    failing.append(f"{topic}: {str(ends)[:REASON_LENGTH_MAX]}")
+                    failing.append(f"{topic}: {text_of(ends)[:REASON_LENGTH_MAX]}")
                 continue
             if count := sum(max(0, end.max_offset) - max(0, end.min_offset) for end in ends.values()):
                 what, do = f"{count_text(count)} went to the dead letters.", "Read the reasons, repair, then replay them."
