@@ -29,6 +29,7 @@ LAYERS = {
             "results",
             "settings",
             "limits",
+            "networks",
             "logs",
             "shown",
             "metrics",

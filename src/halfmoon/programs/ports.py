@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from halfmoon.broker.settings import VipChannel
 from halfmoon.errors import HalfmoonError
+from halfmoon.networks import Networks
 from halfmoon.ports import Core
 from halfmoon.runtime.clock import Clock
 from halfmoon.runtime.drivers.asyncio_driver import AsyncioDriver
@@ -14,7 +15,6 @@ from halfmoon.runtime.server.busy_polling import BUSY_POLL_US
 from halfmoon.runtime.server.certificates import Certificates
 from halfmoon.runtime.server.null_core import NullCore
 from halfmoon.runtime.server.places import PER_ADDRESS_MAX
-from halfmoon.runtime.server.proxy_protocol import Proxies
 from halfmoon.runtime.server.server import CONNECTIONS_MAX, Server
 
 VIP_STEP = 2
@@ -48,7 +48,7 @@ async def server_on(
         driver,
         busy_poll_us=busy_poll_us,
         certificates=certificates,
-        proxies=Proxies(proxies) if proxies else None,
+        proxies=Networks(proxies) if proxies else None,
         connections_max=connections_max,
         connections_per_address_max=connections_per_address_max,
     )
