@@ -29,7 +29,6 @@ LAYERS = {
             "results",
             "settings",
             "limits",
-            "networks",
             "logs",
             "shown",
             "metrics",

@@ -88,9 +88,7 @@ class Broker:
         self.access = access_of(settings, rule_files or RuleFiles(disk, store_settings.data), now)
         self.store = Store.open(disk, store_settings, host, now, tag_code=levels.tag_code)
         self.context = context = Context.open(settings, self.store, disk, host, random, now, self.access)
-        self.copies = Copies(settings, self.store, now)
-        context.pending_replies.slaves = self.copies.waited_for
-        self.configuration = Configuration(context)
+        self.copies, self.configuration = Copies(context, now), Configuration(context)
         self.tables, self.topics, self.groups, self.offsets = context.tables, context.topics, context.groups, context.offsets
         self.clients, self.stats, self.peers = context.clients, context.stats, context.peers
         self.pending_replies, self.stale_offsets = context.pending_replies, context.stale_offsets

@@ -18,7 +18,7 @@ from halfmoon.errors import ACCESS_REFUSED, AccessRefused
 from halfmoon.instant import LONG_AGO, Instant
 from halfmoon.logs import RateLimitedLog
 from halfmoon.nameserver.settings import NameServerSettings
-from halfmoon.networks import Networks
+from halfmoon.settings.networks import Networks
 from halfmoon.wire.command import Command
 from halfmoon.wire.peer import Peer
 from halfmoon.wire.signature import verify

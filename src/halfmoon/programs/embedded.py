@@ -211,38 +211,35 @@ async def broker(
         raise
     core = server.core
     assert isinstance(core, Broker)
-    server.on_turn = core.stats.turned
-    connections.lost = core.registration.disconnected
+    server.on_turn, connections.lost = core.stats.turned, core.registration.disconnected
     _certify(core, certificates)
-    program = Program(server, settings.host, server.bound[0][1], core, connections, driver, disks[0])
-    try:
-        return program._replace(slaves=await _slave_port(settings, core, server, clock, driver, certificates))
-    except BaseException:
-        await program.kill()
-        raise
+    return await _with_slaves(
+        Program(server, settings.host, server.bound[0][1], core, connections, driver, disks[0]), settings, certificates
+    )
 
 
-async def _slave_port(
-    settings: ServerSettings, core: Broker, server: Server, clock: Clock, driver: AsyncioDriver, certificates: Certificates
-) -> Server | None:
-    """Return the port where slaves copy a broker's log, and have the broker tell it; None: it was not asked for, and is taken.
+async def _with_slaves(program: Program, settings: ServerSettings, certificates: Certificates) -> Program:
+    """Return a broker with the port where slaves copy its log; without one, if none was asked for and the port above is taken.
 
-    Raises PortTaken.
+    Raises PortTaken; then the broker is gone.
     """
-    own, feeding = settings.broker, core.copies.feeding
-    wanted = own.slave_port or (server.bound[0][1] + 1 if own.port else 0)
+    own, core, driver = settings.broker, program.broker, program.driver
+    assert core is not None
+    feeding, clock = core.copies.feeding, program.server.clock
+    wanted = own.slave_port or (program.port + 1 if own.port else 0)
     try:
         slaves = await server_on(
             settings.host, wanted, lambda _host, _port: feeding, clock, driver, busy_poll_us=0, certificates=certificates
         )
     except PortTaken as exc:
         if own.slave_port:
+            await program.kill()
             raise
         log.warning("no slave can copy this broker: %s; set slave_port (haListenPort) to a free one", exc)
-        return None
-    feeding.wake = slaves.wake
+        return program
+    feeding.wake, feeding.on_copied = slaves.wake, program.server.wake
     core.registration.slave_address = f"{own.slave_address or own.address}:{slaves.bound[0][1]}"
-    return slaves
+    return program._replace(slaves=slaves)
 
 
 def _certify(core: Broker, certificates: Certificates) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 from halfmoon.broker.settings import VipChannel
 from halfmoon.errors import HalfmoonError
-from halfmoon.networks import Networks
 from halfmoon.ports import Core
 from halfmoon.runtime.clock import Clock
 from halfmoon.runtime.drivers.asyncio_driver import AsyncioDriver
@@ -16,6 +15,7 @@ from halfmoon.runtime.server.certificates import Certificates
 from halfmoon.runtime.server.null_core import NullCore
 from halfmoon.runtime.server.places import PER_ADDRESS_MAX
 from halfmoon.runtime.server.server import CONNECTIONS_MAX, Server
+from halfmoon.settings.networks import Networks
 
 VIP_STEP = 2
 """How far below a broker's port its second one is. Follows MixAll.brokerVIPChannel."""

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from halfmoon.logs import LINES_A_MINUTE
-from halfmoon.networks import Networks
+from halfmoon.settings.networks import Networks
 from halfmoon.runtime.server.certificates import Certificates
 from halfmoon.runtime.server.opening import HANDSHAKE_S, HANDSHAKES_MAX, STEPS_A_TURN, Handshakes, Refusals
 from halfmoon.settings.tls import TlsMode, TlsSettings

@@ -19,7 +19,7 @@ from halfmoon.documentation import see
 from halfmoon.effects import Close, CoreEffect, Op, Write, sleep, steady
 from halfmoon.instant import Instant, Steady
 from halfmoon.logs import RateLimitedLog
-from halfmoon.networks import Networks
+from halfmoon.settings.networks import Networks
 from halfmoon.store.store import Store
 from halfmoon.wire.copying import CHUNK_HEADER, ReportReader
 
@@ -47,14 +47,29 @@ class SlaveStatus(NamedTuple):
     copied_offset: int
     behind_bytes: int
     behind_ms: int
-    is_copying: bool
-    """Whether it has reported yet."""
+    bytes_per_second: int
+    """Sent in the last whole second in which there was something to send."""
+    is_in_sync: bool
+    """Whether it has reported, and is not too far behind to be waited for."""
 
 
 class _Slave:
     """A connection to the replication port."""
 
-    __slots__ = ("copied", "heard", "heard_at", "is_slow", "next", "remote", "reported", "reports", "sent_at")
+    __slots__ = (
+        "_second",
+        "_sent",
+        "copied",
+        "heard",
+        "heard_at",
+        "is_slow",
+        "next",
+        "rate",
+        "remote",
+        "reported",
+        "reports",
+        "sent_at",
+    )
 
     def __init__(self, remote: str, at: Steady) -> None:
         self.remote, self.reports = remote, ReportReader()
@@ -65,6 +80,14 @@ class _Slave:
         self.sent_at = self.heard_at = at
         self.heard = False
         self.is_slow = False
+        self.rate, self._second, self._sent = 0, at, 0
+
+    def count_sent(self, size: int, now: Steady) -> None:
+        """Count bytes that are sent now."""
+        if now - self._second >= 1000:
+            self.rate = self._sent * 1000 // (now - self._second)
+            self._second, self._sent = now, 0
+        self._sent += size
 
 
 class Feeding:
@@ -108,8 +131,8 @@ class Feeding:
         end = self._store.end_offset
         return [
             SlaveStatus(
-                slave.remote, slave.next or 0, slave.copied, max(0, end - slave.copied), self._behind_ms(slave, now),
-                slave.next is not None,
+                slave.remote, slave.next or 0, slave.copied, max(0, end - slave.copied), self._behind_ms(slave, now), slave.rate,
+                slave.next is not None and end - slave.copied < self._settings.slave_behind_max_bytes,
             )
             for slave in self._slaves.values()
         ]  # fmt: skip
@@ -223,6 +246,7 @@ class Feeding:
         end = min(store.end_offset, slave.copied + WINDOW_BYTES)
         stop = min(end, slave.next + TURN_BYTES)
         if chunks := list(self._chunks(slave.next, stop)):
+            slave.count_sent(stop - slave.next, now)
             slave.next, slave.sent_at = stop, now
             self._effects.append(Write(peer, chunks))
         return stop < end

@@ -39,7 +39,7 @@ Done = Callable[[BrokerError | None, Instant], None]
 
 
 class Slaves(Protocol):
-    """What replies wait for besides the device: `halfmoon.broker.copies.feeding.Feeding`."""
+    """Slaves that replies wait for: `halfmoon.broker.copies.feeding.Feeding`."""
 
     @property
     def copied_offset(self) -> int:

@@ -10,9 +10,9 @@ from typing import Protocol
 
 from halfmoon.instant import Steady
 from halfmoon.logs import RateLimitedLog
-from halfmoon.networks import Networks
 from halfmoon.runtime.server.certificates import Certificates
 from halfmoon.runtime.server.places import place_of
+from halfmoon.settings.networks import Networks
 from halfmoon.settings.tls import TlsMode
 
 HANDSHAKE_S = 10.0

@@ -20,7 +20,6 @@ from typing import Any, Protocol, cast
 from halfmoon.effects import Close, Start, Work, Write
 from halfmoon.instant import LONG_AGO, Instant
 from halfmoon.metrics import TurnTimes
-from halfmoon.networks import Networks
 from halfmoon.ports import Core
 from halfmoon.runtime.clock import Clock
 from halfmoon.runtime.descriptors import allowed_descriptors, connections_limit
@@ -34,6 +33,7 @@ from halfmoon.runtime.server.opening import Handshakes
 from halfmoon.runtime.server.places import PER_ADDRESS_MAX, Places
 from halfmoon.runtime.server.process import STOP_MS, Address
 from halfmoon.runtime.server.supervised import supervised
+from halfmoon.settings.networks import Networks
 
 log = logging.getLogger("halfmoon.serve")
 

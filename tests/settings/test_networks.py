@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from halfmoon.networks import Networks
+from halfmoon.settings.networks import Networks
 
 
 @pytest.mark.parametrize(
