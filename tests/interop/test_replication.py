@@ -121,6 +121,24 @@ def test_a_slave_of_apache_has_every_byte_of_our_log(pair: Pair) -> None:
     with consumer:
         until(lambda: got >= set(pair.sent), "a consumer to read all from the slave", within_s=60)
 
+    pair.slave.stop()
+    successor = Serve(pair.apache.stores[0], settings=OURS, nameserver=pair.master.nameserver)
+    try:
+        successor.start()
+        pair.master, count = successor, len(pair.sent)
+        pair.send(5)
+        with Admin(nameserver=successor.nameserver) as admin:
+            delayed = sum(number % 5 == 0 for number in range(count + 5))
+            until(lambda: _count(admin, "Copied") >= count + 5, "delayed messages of both masters", within_s=30)
+            assert _count(admin, "Copied") <= count + 5 + delayed, "those delivered since the slave asked for progress come again"
+            assert _count(admin, "Decided") == (count + 6) // 2, "decided half messages are delivered once"
+    finally:
+        successor.kill()
+
+
+def _count(admin: Admin, topic: str) -> int:
+    return sum(stats.max_offset - stats.min_offset for stats in admin.topic_stats(topic).values())
+
 
 def _topics_of(pair: Pair) -> set[str]:
     text = pair.apache.stores[0] / "config" / "topics.json"

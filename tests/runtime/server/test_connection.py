@@ -15,8 +15,8 @@ import pytest
 import uvloop
 
 from halfmoon.effects import Close, Write
-from halfmoon.settings.networks import Networks
 from halfmoon.runtime.server.certificates import Certificates
+from halfmoon.settings.networks import Networks
 from halfmoon.settings.tls import ClientCertificates, TlsMode, TlsSettings
 from tests.authority import DNS, Authority, Pair
 from tests.runtime.server.echo import Echo, serving

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from halfmoon.logs import LINES_A_MINUTE
-from halfmoon.settings.networks import Networks
 from halfmoon.runtime.server.certificates import Certificates
 from halfmoon.runtime.server.opening import HANDSHAKE_S, HANDSHAKES_MAX, STEPS_A_TURN, Handshakes, Refusals
+from halfmoon.settings.networks import Networks
 from halfmoon.settings.tls import TlsMode, TlsSettings
 from tests.authority import Authority
 
