@@ -24,7 +24,7 @@ LABELS: dict[str, set[str]] = {
     **{family.samples[0].name: set() for family in of_process()},
     "up": set(),
 }
-FUNCTIONS = {"sum", "time", "min", "max", "rate", "increase", "topk", "histogram_quantile", "label_values"}
+FUNCTIONS = {"sum", "time", "min", "max", "rate", "increase", "max_over_time", "topk", "histogram_quantile", "label_values"}
 WORDS = {"by", "or", "offset", "le", "on"}
 
 

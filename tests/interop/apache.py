@@ -102,14 +102,18 @@ class Cluster:
                     raise RuntimeError(f"not every broker of {self.version} registered within {timeout_s:.0f} s")
                 time.sleep(0.05)
 
-    def start_slave(self, store: Path) -> None:
-        """Start a slave of the first broker on a directory. The master needs a ``haListenPort`` among its settings."""
+    def start_slave(self, store: Path) -> Server:
+        """Start a slave of the first broker, or of ours that is called so, on a directory; return its process.
+
+        An Apache master needs a ``haListenPort`` among its settings.
+        """
         port = free_port()
         settings = {
             **self._broker(0), "brokerId": 1, "brokerRole": "SLAVE", "listenPort": port, "haListenPort": free_port(),
             "storePathRootDir": store, "storePathCommitLog": store / "commitlog",
         }  # fmt: skip
         self._launch("broker-a-slave", "org.apache.rocketmq.broker.BrokerStartup", self.java, settings, port)
+        return self._servers[-1]
 
     def stop(self) -> None:
         """Stop the brokers cleanly, then the name server.

@@ -17,13 +17,14 @@ class Serve:
     """`halfmoon serve` on a data directory: name server and one broker named broker-a. Ports stay the same over restarts.
 
     ``environment`` is added to ours; ``prefix`` are words before the command, such as those of a shell that sets limits.
+    ``nameserver``: another one, with which the broker registers; then it is `halfmoon broker`.
     """
 
     def __init__(
         self, data: Path, *, settings: Mapping[str, object] | None = None, environment: Mapping[str, str] | None = None,
-        prefix: Sequence[str] = (),
+        prefix: Sequence[str] = (), nameserver: str = "",
     ) -> None:  # fmt: skip
-        self.prefix = prefix
+        self.prefix, self._others = prefix, nameserver
         self.data, self.settings, self.environment = data, dict(settings or {}), environment
         self.nameserver_port, self.broker_port = free_port(), free_port()
         self._server: Server | None = None
@@ -31,7 +32,7 @@ class Serve:
     @property
     def nameserver(self) -> str:
         """Address of the name server."""
-        return f"127.0.0.1:{self.nameserver_port}"
+        return self._others or f"127.0.0.1:{self.nameserver_port}"
 
     @property
     def broker(self) -> str:
@@ -55,15 +56,9 @@ class Serve:
 
     def begin(self) -> Server:
         """Start it, and return its process without waiting."""
-        command = [str(COMMAND), "serve", "--data", str(self.data), "--host", "127.0.0.1", "--broker-name", "broker-a"]
-        command += [
-            "--nameserver-port",
-            str(self.nameserver_port),
-            "--broker-port",
-            str(self.broker_port),
-            "--cluster",
-            "DefaultCluster",
-        ]
+        names = ["--nameserver", self._others] if self._others else ["--nameserver-port", str(self.nameserver_port)]
+        command = [str(COMMAND), "broker" if self._others else "serve", "--data", str(self.data), "--host", "127.0.0.1", *names]
+        command += ["--broker-name", "broker-a", "--broker-port", str(self.broker_port), "--cluster", "DefaultCluster"]
         for key, value in self.settings.items():
             command += ["--set", f"{key}={value}"]
         self.data.parent.mkdir(parents=True, exist_ok=True)

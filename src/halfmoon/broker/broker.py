@@ -31,6 +31,7 @@ from halfmoon.broker.consumers.progress import Progress
 from halfmoon.broker.consumers.redelivery import Redelivery
 from halfmoon.broker.consumers.reset import Resets
 from halfmoon.broker.context import Context
+from halfmoon.broker.copies.copies import Copies
 from halfmoon.broker.delay.delay import Delays
 from halfmoon.broker.delay.levels import Levels
 from halfmoon.broker.pull.hold import Holds
@@ -80,13 +81,13 @@ class Broker:
         rule_files: RuleFiles | None = None,
     ) -> None:  # fmt: skip
         settings, store_settings = replace(settings), replace(store_settings)  # its own: see `Configuration`
-        address, ha_address = f"{settings.address}:{settings.port}", f"{settings.address}:{settings.port + 1}"
+        address = f"{settings.address}:{settings.port}"
         host, levels = pack_host(address), Levels(settings.delay_levels)
         self.settings = settings
         self.access = access_of(settings, rule_files or RuleFiles(disk, store_settings.data), now)
         self.store = Store.open(disk, store_settings, host, now, tag_code=levels.tag_code)
         self.context = context = Context.open(settings, self.store, disk, host, random, now, self.access)
-        self.configuration = Configuration(context)
+        self.copies, self.configuration = Copies(context, now), Configuration(context)
         self.tables, self.topics, self.groups, self.offsets = context.tables, context.topics, context.groups, context.offsets
         self.clients, self.stats, self.peers = context.clients, context.stats, context.peers
         self.pending_replies, self.stale_offsets = context.pending_replies, context.stale_offsets
@@ -105,7 +106,7 @@ class Broker:
         self.services = Services()
         self.admin = AdminService(context, self.configuration, self.services, self._runtime_texts)
         self.cleaning = Cleaning(context, self.admin.forget_topic)
-        self.registration = Registration(settings, address, ha_address, self.topics.table, self._registered, self.topics.text)
+        self.registration = Registration(settings, address, self.topics.table, self._registered, self.topics.text)
         self.assignment = Assignment(context, self.registration.name_servers, self._start)
         self.administration = Administration(self.access, settings, context.pending_replies)
         self.batches = Batches(context, self.sends, self.delays, self.registration.name_servers, self._start)
@@ -128,7 +129,7 @@ class Broker:
             self.stats, self.transactions, self.delays, self.redelivery, self.batches, self.access, self.administration,
             self.membership, self.progress, self.resets, self.assignment, self.admin, self.cleaning, self.configuration,
             self.registration, ReplyMessages(self.context, self.gate, self.sends, self.relay), Figures(self.context),
-            Trimming(self.context),
+            Trimming(self.context), self.copies,
         )  # fmt: skip
         handlers = dict(self.services.handlers())
         last = frozenset(code for code, handler in handlers.items() if hasattr(handler, "handled_last"))
@@ -294,6 +295,7 @@ class Broker:
         for work in self.services.works:
             if taken := work():
                 works += taken
+        self.copies.feeding.stored(self.pending_replies.now.steady)
         effects = self.peers.effects(self.backlog)
         effects += works
         if self.tables.touched or self._stopping:

@@ -73,7 +73,7 @@ class Context(msgspec.Struct, eq=False):
         tables = Tables(disk)
         topics, groups = Topics(settings, tables, now.date, lambda: store.end_offset), Groups(settings, tables, now.date)
         peers = Peers(idle_ms=settings.client_expiry_ms)
-        pending_replies, stale_offsets = PendingReplies(store, peers, now), StaleOffsets(peers)
+        pending_replies, stale_offsets = PendingReplies(settings, store, peers, now), StaleOffsets(peers)
         topics.on_recreated = stale_offsets.recreated
         return cls(
             settings, store, disk, tables, topics, groups, Offsets(tables, groups.saved), Clients(), Stats(settings.cluster, now),

@@ -60,16 +60,18 @@ class RegistrationReply(NamedTuple):
 class Registration(Service):
     """The registration of one broker with all its name servers.
 
-    ``address`` and ``ha_address`` are where clients and slaves connect (``host:port``); ``topics`` returns the present table;
+    ``address`` is where clients connect (``host:port``), and ``slave_address``, set once it is known, where slaves do; ``topics``
+    returns the present table;
     ``on_reply`` is called with the reply of the first name server of the list that answers. ``text`` returns the table as JSON;
     None: it is to be encoded.
     """
 
     def __init__(
-        self, settings: BrokerSettings, address: str, ha_address: str, topics: Callable[[], TopicConfigTable],
+        self, settings: BrokerSettings, address: str, topics: Callable[[], TopicConfigTable],
         on_reply: Callable[[RegistrationReply], None] = lambda reply: None, text: Callable[[], bytes | None] = lambda: None,
     ) -> None:  # fmt: skip
-        self._settings, self._address, self._ha_address, self._text = settings, address, ha_address, text
+        self._settings, self._address, self._text = settings, address, text
+        self.slave_address = ""
         self._topics, self._on_reply = topics, on_reply
         self.links = [_Link(address) for address in split_addresses(settings.nameserver)]
         self._encoded: tuple[DataVersion, bytes] | None = None
@@ -229,7 +231,7 @@ class Registration(Service):
             self._encoded = (table.data_version, body)
         body = self._encoded[1]
         header = RegisterBroker(
-            broker_name=s.name, broker_addr=self._address, cluster_name=s.cluster, ha_server_addr=self._ha_address,
+            broker_name=s.name, broker_addr=self._address, cluster_name=s.cluster, ha_server_addr=self.slave_address,
             broker_id=s.broker_id, compressed=s.compressed_register, body_crc32=crc32(body) & 0x7FFFFFFF,
         )  # fmt: skip
         return header, body

@@ -9,6 +9,7 @@ from halfmoon.documentation import see
 from halfmoon.limits import DELAY_LEVELS
 from halfmoon.settings import forms, setting
 from halfmoon.settings.connections import ConnectionSettings
+from halfmoon.wire.copying import CHUNK_BYTES_MAX
 
 
 class AclMode(Enum):
@@ -16,6 +17,13 @@ class AclMode(Enum):
 
     OBJECTS = 0
     ROCKETMQ = 1
+
+
+class BrokerRole(Enum):
+    """Whether a send waits until slaves have copied it. Slaves themselves are not built yet."""
+
+    ASYNC_MASTER = 0
+    SYNC_MASTER = 1
 
 
 class VipChannel(Enum):
@@ -41,6 +49,44 @@ class BrokerSettings(ConnectionSettings):
         "127.0.0.1", java="brokerIP1", form=forms.IP, why="Address that clients connect to; part of every message id."
     )
     port: int = setting(10911, java="listenPort", low=0, high=65535, why="Port for clients; 0: a free one.")
+    role: BrokerRole = setting(
+        BrokerRole.ASYNC_MASTER,
+        java="brokerRole",
+        why=f"SYNC_MASTER: a send is answered once slaves have copied it; see {see('replication')}.",
+    )
+    slave_timeout_ms: int = setting(
+        3000, java="slaveTimeout", low=1, high=600_000, why="SYNC_MASTER: how long a send waits for slaves, then the answer is 12."
+    )
+    copies_wanted: int = setting(
+        2, java="inSyncReplicas", low=1, high=16,
+        why="SYNC_MASTER: copies that a send waits for, the master's included; 1: none, as RocketMQ 5 does by default.",
+    )  # fmt: skip
+    slave_behind_max_bytes: int = setting(
+        256 * 1024**2, java="haSlaveFallbehindMax", low=1024, high=2**40,
+        why="SYNC_MASTER: when slaves lack more of the log than this, sends do not wait for them: the answer is 11.",
+    )  # fmt: skip
+    slave_port: int = setting(
+        0, java="haListenPort", low=0, high=65535,
+        why="Port where slaves copy the log; 0: the one above the port for clients, or none where that is taken.",
+    )  # fmt: skip
+    slave_address: str = setting(
+        "", java="brokerIP2", form=forms.IP_OR_NONE, why="Address that slaves connect to; empty: the one for clients."
+    )
+    slaves_from: str = setting(
+        "",
+        form=forms.NETWORKS,
+        why=f"Slaves that may copy the log; empty: all, but with access control none; see {see('replication')}.",
+    )
+    slave_chunk_bytes: int = setting(
+        32 * 1024, java="haTransferBatchSize", low=1024, high=CHUNK_BYTES_MAX,
+        why="Maximum number of bytes of the log in one chunk to a slave.",
+    )  # fmt: skip
+    slave_heartbeat_ms: int = setting(
+        5000, java="haSendHeartbeatInterval", low=100, high=600_000, why="Interval of heartbeats to a slave that lacks nothing."
+    )
+    slave_silence_ms: int = setting(
+        20_000, java="haHousekeepingInterval", low=1000, high=3_600_000, why="A slave that reports nothing for this long is closed."
+    )
     vip_channel: VipChannel = setting(
         VipChannel.IF_FREE,
         why="Also listen two ports below, for clients with vipChannelEnabled; IF_FREE: only warn if that port is taken.",

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from ipaddress import ip_address, ip_network
 
 from halfmoon.columns.signing import ACCESS_KEY
 from halfmoon.documentation import see
@@ -19,6 +18,7 @@ from halfmoon.errors import ACCESS_REFUSED, AccessRefused
 from halfmoon.instant import LONG_AGO, Instant
 from halfmoon.logs import RateLimitedLog
 from halfmoon.nameserver.settings import NameServerSettings
+from halfmoon.settings.networks import Networks
 from halfmoon.wire.command import Command
 from halfmoon.wire.peer import Peer
 from halfmoon.wire.signature import verify
@@ -41,7 +41,7 @@ class Registrars:
     hosts_max = HOSTS_MAX
 
     def __init__(self, settings: NameServerSettings) -> None:
-        self._networks = [ip_network(text.strip(), strict=False) for text in settings.register_from.split(",") if text.strip()]
+        self._networks = Networks(settings.register_from)
         self._secrets = [text.encode() for text in (settings.register_secret, settings.register_secret_previous) if text]
         self._certificates = frozenset(text.strip() for text in settings.register_certificates.split(",") if text.strip())
         self.administrator: SecretsOf | None = None
@@ -79,7 +79,7 @@ class Registrars:
         return not self._certificates.isdisjoint(peer.names) or self.is_administrator(peer.names)
 
     def _listed(self, host: str) -> bool:
-        return bool(self._networks) and any(ip_address(host.strip("[]").partition("%")[0]) in each for each in self._networks)
+        return self._networks.hold(host)
 
     def _signed(self, command: Command, now: Instant) -> bool:
         access_key = command.fields.get(ACCESS_KEY)

@@ -11,6 +11,7 @@ import logging
 import os
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from random import Random, SystemRandom
 from secrets import token_urlsafe
@@ -24,7 +25,7 @@ from halfmoon.errors import HalfmoonError, SettingError
 from halfmoon.model import split_address, split_addresses
 from halfmoon.nameserver.nameserver import NameServer
 from halfmoon.programs.configuration import ServerSettings
-from halfmoon.programs.ports import server_on
+from halfmoon.programs.ports import PortTaken, server_on
 from halfmoon.runtime.clock import Clock
 from halfmoon.runtime.connections.asyncio_connections import Connections
 from halfmoon.runtime.connections.encrypted import OutgoingTls
@@ -92,6 +93,13 @@ class Program(NamedTuple):
     connections: Connections | None = None
     driver: AsyncioDriver | None = None
     disk: RealDisk | None = None
+    slaves: Server | None = None
+    """The port of a broker where slaves copy its log."""
+
+    @property
+    def servers(self) -> list[Server]:
+        """Its ports, in the order of starting: a stop sends slaves the last messages before it gives back the log."""
+        return [*filter(None, [self.slaves]), self.server]
 
     @property
     def address(self) -> str:
@@ -111,7 +119,8 @@ class Program(NamedTuple):
 
     async def kill(self) -> None:
         """End as a killed process does, started or not: nothing more is answered, told or saved, and the directory is free."""
-        await self.server.abort()
+        for server in reversed(self.servers):
+            await server.abort()
         if self.driver is not None:
             await self.driver.close()
         if self.connections is not None:
@@ -202,10 +211,35 @@ async def broker(
         raise
     core = server.core
     assert isinstance(core, Broker)
-    server.on_turn = core.stats.turned
-    connections.lost = core.registration.disconnected
+    server.on_turn, connections.lost = core.stats.turned, core.registration.disconnected
     _certify(core, certificates)
-    return Program(server, settings.host, server.bound[0][1], core, connections, driver, disks[0])
+    return await _with_slaves(
+        Program(server, settings.host, server.bound[0][1], core, connections, driver, disks[0]), settings, certificates
+    )
+
+
+async def _with_slaves(program: Program, settings: ServerSettings, certificates: Certificates) -> Program:
+    """Return a broker with the port where slaves copy its log; without one, if none was asked for and the port above is taken.
+
+    Raises PortTaken; then the broker is gone.
+    """
+    own, core, driver = settings.broker, program.broker, program.driver
+    assert core is not None
+    feeding, clock = core.copies.feeding, program.server.clock
+    wanted = own.slave_port or (program.port + 1 if own.port else 0)
+    try:
+        slaves = await server_on(
+            settings.host, wanted, lambda _host, _port: feeding, clock, driver, busy_poll_us=0, certificates=certificates
+        )
+    except PortTaken as exc:
+        if own.slave_port:
+            await program.kill()
+            raise
+        log.warning("no slave can copy this broker: %s; set slave_port (haListenPort) to a free one", exc)
+        return program
+    feeding.wake, feeding.on_copied = slaves.wake, program.server.wake
+    core.registration.slave_address = f"{own.slave_address or own.address}:{slaves.bound[0][1]}"
+    return program._replace(slaves=slaves)
 
 
 def _certify(core: Broker, certificates: Certificates) -> None:
@@ -268,7 +302,8 @@ def let_administrators(programs: Programs) -> None:
 async def start(programs: Programs) -> None:
     """Start what is bound, in order; return once name servers know the brokers (or did not answer in time)."""
     for program in programs:
-        await program.server.start()
+        for server in program.servers:
+            await server.start()
     await _registered(programs)
     await _reached(programs)
 
@@ -276,7 +311,8 @@ async def start(programs: Programs) -> None:
 async def stop(programs: Programs, within_ms: int = STOP_MS) -> None:
     """Stop cleanly, last first."""
     for program in reversed(programs):
-        await program.server.stop(within_ms)
+        for server in reversed(program.servers):
+            await server.stop(within_ms)
         await program.close()
 
 
@@ -320,7 +356,9 @@ async def _run(make: Callable[[], Awaitable[Programs]], ready: Callable[[Program
         telling.append(asyncio.create_task(tell()))
 
     try:
-        await run_until_signal([*(program.server for program in programs), *(each.server for each in watching)], all_listen)
+        await run_until_signal(
+            [*chain(*(program.servers for program in programs)), *(each.server for each in watching)], all_listen
+        )
     finally:
         for task in telling:
             task.cancel()

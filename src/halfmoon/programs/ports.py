@@ -14,8 +14,8 @@ from halfmoon.runtime.server.busy_polling import BUSY_POLL_US
 from halfmoon.runtime.server.certificates import Certificates
 from halfmoon.runtime.server.null_core import NullCore
 from halfmoon.runtime.server.places import PER_ADDRESS_MAX
-from halfmoon.runtime.server.proxy_protocol import Proxies
 from halfmoon.runtime.server.server import CONNECTIONS_MAX, Server
+from halfmoon.settings.networks import Networks
 
 VIP_STEP = 2
 """How far below a broker's port its second one is. Follows MixAll.brokerVIPChannel."""
@@ -48,7 +48,7 @@ async def server_on(
         driver,
         busy_poll_us=busy_poll_us,
         certificates=certificates,
-        proxies=Proxies(proxies) if proxies else None,
+        proxies=Networks(proxies) if proxies else None,
         connections_max=connections_max,
         connections_per_address_max=connections_per_address_max,
     )

@@ -91,6 +91,7 @@ DELAYS = pattern(
     rf" *({_DURATION}( +{_DURATION}){{0,63}})? *", "up to 64 times a number from 1 on and s, m, h or d, with spaces between"
 )
 IP = Form(is_ip, "an IP address")
+IP_OR_NONE = Form(lambda text: not text or is_ip(text), "empty, or an IP address")
 HOST = Form(lambda text: not text or is_host(text), "an IP address or the name of a host; empty: all addresses")
 ADDRESSES = Form(are_addresses, "empty, or addresses host:port joined by ;")
 NETWORKS = Form(are_networks, "empty, or IP addresses and networks such as 10.0.0.0/8 joined by ,")

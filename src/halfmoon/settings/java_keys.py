@@ -62,8 +62,7 @@ _REASONS = {
         bottomMostCompressionTypeForConsumeQueueStore rocksdbCompressionType rocksdbFlushWalFrequency
         rocksdbWalFileRollingThreshold readUnCommitted enabledAppendPropCRC configManagerVersion""",
     "replication is not built yet": """
-        brokerIP2 haListenPort haSendHeartbeatInterval haHousekeepingInterval haTransferBatchSize haMasterAddress
-        haSlaveFallbehindMax haMaxGapNotInSync slaveTimeout offsetCheckInSlave totalReplicas inSyncReplicas minInSyncReplicas
+        haMasterAddress haMaxGapNotInSync offsetCheckInSlave totalReplicas minInSyncReplicas
         allAckInSyncStateSet enableAutoInSyncReplicas haFlowControlEnable maxHaTransferByteInSecond haMaxTimeSlaveNotCatchup
         syncMasterFlushOffsetWhenStartup maxSlaveResendLength syncFromLastFile asyncLearner dLegerGroup dLegerPeers dLegerSelfId
         preferredLeaderId isEnableBatchPush enableBatchPush enableSlaveActingMaster enableRemoteEscape skipPreOnline
@@ -128,7 +127,6 @@ PLACES = {
 """Key → where it is inside ``storePathRootDir``. Another place is refused by whoever knows the directory."""
 
 REFUSED: dict[str, tuple[frozenset[str], str]] = {
-    "brokerRole": (frozenset({"async_master"}), "replication is not built yet, and a promise of copies must not be ignored"),
     "enableDLegerCommitLog": (frozenset({"false"}), "replication by log consensus is not built"),
     "enableControllerMode": (frozenset({"false"}), "replication by a controller is not built"),
     "duplicationEnable": (frozenset({"false"}), "replication is not built yet"),

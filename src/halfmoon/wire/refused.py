@@ -27,14 +27,14 @@ _BY_REASON = {
         302 REGISTER_MESSAGE_FILTER_CLASS""",
     "the store has one form, which is not RocksDB's": """
         354 CHECK_ROCKSDB_CQ_WRITE_PROGRESS, 355 EXPORT_ROCKSDB_CONFIG_TO_JSON""",
-    "slaves alone ask for it, and there are none": """
+    "slaves of RocketMQ 5 ask for it, and read the timer from the log without it": """
         60 GET_TIMER_CHECK_POINT, 61 GET_TIMER_METRICS""",
     "static topics are not supported: a topic's queues stay at their broker": """
         513 UPDATE_AND_CREATE_STATIC_TOPIC""",
     "one process is one broker": """
         902 ADD_BROKER, 903 REMOVE_BROKER""",
-    "there is no replication": """
-        905 NOTIFY_MIN_BROKER_ID_CHANGE, 906 EXCHANGE_BROKER_HA_INFO, 907 GET_BROKER_HA_STATUS, 908 RESET_MASTER_FLUSH_OFFSET,
+    "slaves are RocketMQ's; a broker of Halfmoon is always a master": """
+        905 NOTIFY_MIN_BROKER_ID_CHANGE, 906 EXCHANGE_BROKER_HA_INFO, 908 RESET_MASTER_FLUSH_OFFSET,
         1007 GET_BROKER_EPOCH_CACHE, 1008 NOTIFY_BROKER_ROLE_CHANGED""",
     "there is no controller": """
         1001 CONTROLLER_ALTER_SYNC_STATE_SET, 1002 CONTROLLER_ELECT_MASTER, 1003 CONTROLLER_REGISTER_BROKER,

@@ -160,7 +160,7 @@ def test_a_broker_with_as_many_topics_as_it_may_have_starts_with_what_was_change
         ("fileReservedTime=96\nstorePathRootDir=/tmp", 1, "can only be set at the start: storePathRootDir"),
         ("fileReservedTime=96\nstorePathCommitLog=/tmp", 1, "can only be set at the start: storePathCommitLog"),
         ("fileReservedTime=96\nnamesrvAddr=10.0.0.9:9876", 1, "can only be set at the start: namesrvAddr"),
-        ("fileReservedTime=96\nbrokerRole=SLAVE", 1, "brokerRole=SLAVE: replication is not built"),
+        ("fileReservedTime=96\nbrokerRole=SLAVE", 1, "brokerRole = 'SLAVE': must be one of ASYNC_MASTER, SYNC_MASTER"),
         ("fileReservedTime=-1", 1, "fileReservedTime = '-1': must be a whole number, 0 to 1000000"),
         ("fileReservedTime=96\ndeleteWhen=25", 1, "deleteWhen"),
         ("fileReservedTime=96\nbrokerConfigPath=/etc", 16, "Can not update config in black list: brokerConfigPath"),

@@ -16,7 +16,7 @@ import uvloop
 
 from halfmoon.effects import Close, Write
 from halfmoon.runtime.server.certificates import Certificates
-from halfmoon.runtime.server.proxy_protocol import Proxies
+from halfmoon.settings.networks import Networks
 from halfmoon.settings.tls import ClientCertificates, TlsMode, TlsSettings
 from tests.authority import DNS, Authority, Pair
 from tests.runtime.server.echo import Echo, serving
@@ -347,7 +347,7 @@ def remotes(core: Echo) -> list[str]:
 
 async def test_a_trusted_proxy_says_for_whom_it_connects(authority: Authority, pair: Pair) -> None:
     core = Echo()
-    async with serving(core, proxies=Proxies("127.0.0.0/8"), certificates=speaking(pair)) as (_, (host, port)):
+    async with serving(core, proxies=Networks("127.0.0.0/8"), certificates=speaking(pair)) as (_, (host, port)):
         reader, writer = await asyncio.open_connection(host, port)
         for piece in (LINE[:1], LINE[1:20], LINE[20:] + b"hel", b"lo"):
             writer.write(piece)
@@ -366,7 +366,7 @@ async def test_a_trusted_proxy_says_for_whom_it_connects(authority: Authority, p
 
 async def test_a_client_beside_the_proxy_connects_as_itself() -> None:
     core = Echo()
-    async with serving(core, proxies=Proxies("127.0.0.1")) as (running, (host, port)):
+    async with serving(core, proxies=Networks("127.0.0.1")) as (running, (host, port)):
         assert running.opening is not None
         running.opening.handshake_s = 0.1
         talking, silent = [await asyncio.open_connection(host, port) for _ in range(2)]
@@ -389,7 +389,7 @@ async def test_a_client_beside_the_proxy_connects_as_itself() -> None:
 ], ids=["UNKNOWN", "LOCAL", "no proxy"])  # fmt: skip
 async def test_who_names_nobody_or_may_not_is_known_by_its_own_address(proxies: str, sent: bytes, taken: bytes) -> None:
     core = Echo()
-    async with serving(core, proxies=Proxies(proxies)) as (_, (host, port)):
+    async with serving(core, proxies=Networks(proxies)) as (_, (host, port)):
         reader, writer = await asyncio.open_connection(host, port)
         writer.write(sent)
         assert await reader.readexactly(len(taken)) == taken
@@ -405,7 +405,7 @@ async def test_a_preamble_that_is_malformed_or_never_ends_is_refused(
     sent: bytes, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     core = Echo()
-    async with serving(core, proxies=Proxies("127.0.0.1")) as (running, (host, port)):
+    async with serving(core, proxies=Networks("127.0.0.1")) as (running, (host, port)):
         assert running.opening is not None
         running.opening.handshake_s = 0.2
         reader, writer = await asyncio.open_connection(host, port)
@@ -418,7 +418,7 @@ async def test_a_preamble_that_is_malformed_or_never_ends_is_refused(
 
 async def test_behind_a_proxy_whom_it_connects_for_is_counted_and_the_proxy_is_not(caplog: pytest.LogCaptureFixture) -> None:
     core = Echo()
-    async with serving(core, proxies=Proxies("127.0.0.1"), connections_per_address_max=2) as (_, (host, port)):
+    async with serving(core, proxies=Networks("127.0.0.1"), connections_per_address_max=2) as (_, (host, port)):
         links = []
         for source in (b"203.0.113.7", b"203.0.113.8", b"203.0.113.7"):
             links.append(await asyncio.open_connection(host, port))

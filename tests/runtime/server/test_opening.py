@@ -12,7 +12,7 @@ import pytest
 from halfmoon.logs import LINES_A_MINUTE
 from halfmoon.runtime.server.certificates import Certificates
 from halfmoon.runtime.server.opening import HANDSHAKE_S, HANDSHAKES_MAX, STEPS_A_TURN, Handshakes, Refusals
-from halfmoon.runtime.server.proxy_protocol import Proxies
+from halfmoon.settings.networks import Networks
 from halfmoon.settings.tls import TlsMode, TlsSettings
 from tests.authority import Authority
 
@@ -144,7 +144,7 @@ def test_who_begins_handshakes_by_the_thousand_cuts_its_own(certificates: Certif
 
 def test_who_goes_on_from_a_preamble_to_a_handshake_has_the_whole_time_again(certificates: Certificates) -> None:
     loop = Loop()
-    opening = Handshakes(loop, certificates, Proxies("10.0.0.0/8"))  # type: ignore[arg-type]
+    opening = Handshakes(loop, certificates, Networks("10.0.0.0/8"))  # type: ignore[arg-type]
     proxied, other = Connection(), Connection()
     opening.begin(proxied)
     loop.go(1)

@@ -16,7 +16,6 @@ from halfmoon.runtime.server.proxy_protocol import (
     SIGNATURE,
     BadPreamble,
     Preamble,
-    Proxies,
     preamble,
 )
 
@@ -89,19 +88,3 @@ def test_no_bytes_are_an_error_of_ours(beginning: bytes, rest: bytes) -> None:
     except PeerError:
         return
     assert found is None or 0 < found.size <= len(beginning + rest)
-
-
-@pytest.mark.parametrize(
-    ("remote", "trusted"),
-    [
-        ("10.1.2.3:4711", True),
-        ("192.0.2.5:1", True),
-        ("192.0.2.6:1", False),
-        ("[2001:db8::1]:2", True),
-        ("[fe80::1%eth0]:3", False),
-        ("unknown:0", False),
-    ],
-)
-def test_only_addresses_that_are_named_are_trusted(remote: str, trusted: bool) -> None:
-    assert Proxies("10.0.0.0/8, 192.0.2.5,2001:db8::/32").trusts(remote) is trusted
-    assert not Proxies("").trusts(remote)

@@ -68,7 +68,7 @@ from halfmoon.wire.headers.topic import (
 log = logging.getLogger("halfmoon.broker")
 
 NO_SETTINGS: Mapping[str, str] = {
-    "aclEnable": "false", "brokerRole": "ASYNC_MASTER", "duplicationEnable": "false", "enableConsumeQueueExt": "false",
+    "aclEnable": "false", "duplicationEnable": "false", "enableConsumeQueueExt": "false",
     "enableDLegerCommitLog": "false", "filterServerNums": "0", "slaveReadEnable": "false", "traceOn": "true",
     "transientStorePoolEnable": "false", "useTLS": "false",
 }  # fmt: skip

@@ -158,5 +158,5 @@ class Duplicates:
         self.merged += 1
         log.info("repeated send merged: msg_id=%.80r topic=%s queue_offset=%d", first.msg_id, first.topic, first.queue_offset)
         messages = Messages.lying_at([first.physical_offset])
-        messages.sent(*sender_of(request, wait=False), 1)
+        messages.sent(*sender_of(request, wait=self._pending_replies.slaves is not None), 1)  # it has waited for the device
         self._sends.acknowledge([StoredGroup(messages, queue_id, first.queue_offset)])

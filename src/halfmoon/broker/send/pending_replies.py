@@ -1,19 +1,24 @@
-"""`PendingReplies`: replies that wait until the log is durable, in its order: to sends, decisions, operators and batches.
+"""`PendingReplies`: replies to sends, decisions, operators and batches that wait until the log is durable, or copied, in its order.
 
-One completion ("durable up to X") releases all that it covers, and a sync that failed refuses all the others. Never waits itself.
+One completion ("durable up to X", "copied up to X") releases all that it covers, and a sync that failed refuses all the others.
+Never waits itself.
 """
 
 from __future__ import annotations
 
 import logging
+from bisect import insort
 from collections import deque
 from collections.abc import Callable
+from operator import attrgetter
+from typing import Protocol
 
 import msgspec
 
 from halfmoon.broker.metrics import declared as metrics
 from halfmoon.broker.request import Reply, Request, reply_to
 from halfmoon.broker.service import Service
+from halfmoon.broker.settings import BrokerSettings
 from halfmoon.columns.signing import ACCESS_KEY
 from halfmoon.errors import BrokerError, QueryNotFound, ServiceNotAvailable, SystemBusy
 from halfmoon.instant import LONG_AGO, Instant, Steady
@@ -33,23 +38,41 @@ Done = Callable[[BrokerError | None, Instant], None]
 """Called with None once the log is durable, or with a refusal if it never will be; and the time."""
 
 
+class Slaves(Protocol):
+    """Slaves that replies wait for: `halfmoon.broker.copies.feeding.Feeding`."""
+
+    @property
+    def copied_offset(self) -> int:
+        """Offset up to which as many slaves as are wanted have copied the log."""
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether there are too few slaves, or they lack too much, to wait for them."""
+
+
 class PendingReply(msgspec.Struct, gc=False):
-    """One reply: waits for the log up to an offset, at most until a time (0: for ever), when ``on_timeout`` is called instead."""
+    """One reply: waits for the log up to an offset to be ``durable``, ``copied`` by slaves, or both.
+
+    At its deadline (0: none) ``on_timeout`` is called instead of ``done``; without one it does not wait for slaves any more.
+    """
 
     end_offset: int
     done: Done | None
     size_bytes: int
+    durable: bool
+    copied: bool
     deadline: Steady = LONG_AGO
     on_timeout: Callable[[], None] | None = None
 
 
 class PendingReplies(Service):
-    """All pending replies of a broker. ``now`` is the time of the turn."""
+    """All pending replies of a broker. ``now`` is the time of the turn. ``slaves``: a SYNC_MASTER's, which also wait for copies."""
 
     waiting_max = WAITING_MAX
 
-    def __init__(self, store: Store, peers: Peers, now: Instant) -> None:
-        self._store, self._peers, self.now = store, peers, now
+    def __init__(self, settings: BrokerSettings, store: Store, peers: Peers, now: Instant) -> None:
+        self._settings, self._store, self._peers, self.now = settings, store, peers, now
+        self.slaves: Slaves | None = None
         self._sync_flush = store.sync_flush
         self.waiting: deque[PendingReply] = deque()
         """In the order of the log."""
@@ -70,50 +93,94 @@ class PendingReplies(Service):
     # ------------------------------------------------------------ waiting
 
     @property
+    def promises(self) -> bool:
+        """Whether replies wait at all, for the device or for slaves."""
+        return self._sync_flush or self.slaves is not None
+
+    @property
+    def lacks_slaves(self) -> bool:
+        """Whether what is stored now should be copied, and is not waited for, because slaves are missing or too far behind."""
+        return self.slaves is not None and (self.slaves.is_behind or len(self.waiting) >= self.waiting_max)
+
+    @property
     def can_reply(self) -> bool:
-        """Whether all that is stored is as durable as the flush mode promises."""
-        return not self._sync_flush or self._store.durable_offset >= self._store.end_offset
+        """Whether all that is stored is as durable, and copied, as is promised."""
+        if not self.promises:
+            return True
+        return self._is_kept(PendingReply(self._store.end_offset, None, 0, self._sync_flush, self._waits_for_slaves))
+
+    @property
+    def _waits_for_slaves(self) -> bool:
+        return self.slaves is not None and not self.lacks_slaves
+
+    def _is_kept(self, pending: PendingReply) -> bool:
+        end = pending.end_offset
+        if pending.durable and end > self._store.durable_offset:
+            return False
+        return not pending.copied or self.slaves is None or end <= self.slaves.copied_offset
 
     def after_flush(self, done: Done, size_bytes: int = 0) -> None:
-        """Call ``done`` once all that is stored until now is as durable as the flush mode promises: in async flush at once."""
+        """Call ``done`` once all that is stored until now is as durable, and copied, as is promised: maybe at once.
+
+        It waits for slaves no longer than ``slave_timeout_ms``.
+        """
         if self.can_reply:
             done(None, self.now)
         else:
-            self._add(PendingReply(self._store.end_offset, done, size_bytes))
+            self._add(self._pending(done, size_bytes, durable=self._sync_flush))
 
     def when_durable(self, done: Done) -> None:
-        """Call ``done`` once all that is stored until now is durable, in any flush mode; a sync for it starts now."""
-        if self._store.failure is None and self._store.durable_offset >= self._store.end_offset:
+        """Call ``done`` as `after_flush` does, once all is durable, in any flush mode; a sync for it starts now."""
+        if self._store.failure is None and self._is_kept(pending := self._pending(done, 0, durable=True)):
             done(None, self.now)
         else:
             self._syncs = True
-            self._add(PendingReply(self._store.end_offset, done, 0))
+            self._add(pending)
             self._store.sync_now()
 
-    def with_deadline(self, deadline: Steady, done: Done, on_timeout: Callable[[], None]) -> None:
-        """Call ``done`` as `after_flush` does, or ``on_timeout`` at a time if that comes first. Such times come in order."""
+    def with_deadline(self, done: Done, on_timeout: Callable[[bool], None]) -> None:
+        """Call ``done`` as `after_flush` does, or ``on_timeout`` if ``sync_timeout_ms`` or ``slave_timeout_ms`` passes first.
+
+        That is told whether copies are missing; else the device is late.
+        """
         if self.can_reply:
             done(None, self.now)
-        else:
-            pending = PendingReply(self._store.end_offset, done, 0, deadline, on_timeout)
-            self._add(pending)
-            self._deadlines.append(pending)
+            return
+        pending = self._pending(done, 0, durable=self._sync_flush)
+        if not pending.copied:
+            pending.deadline = self.now.steady + self._settings.sync_timeout_ms
+        pending.on_timeout = lambda: on_timeout(pending.copied and not self._is_copied(pending.end_offset))
+        self._add(pending)
+
+    def _is_copied(self, end_offset: int) -> bool:
+        return self.slaves is None or end_offset <= self.slaves.copied_offset
+
+    def _pending(self, done: Done, size_bytes: int, *, durable: bool) -> PendingReply:
+        copied = self._waits_for_slaves
+        deadline = self.now.steady + self._settings.slave_timeout_ms if copied else LONG_AGO
+        return PendingReply(self._store.end_offset, done, size_bytes, durable, copied, deadline)
 
     def _add(self, pending: PendingReply) -> None:
         self.waiting.append(pending)
         self._bytes += pending.size_bytes
+        if not pending.deadline:
+            return
+        if self._deadlines and pending.deadline < self._deadlines[-1].deadline:
+            insort(self._deadlines, pending, key=attrgetter("deadline"))
+        else:
+            self._deadlines.append(pending)
 
     def release(self, now: Instant) -> None:
-        """Call those for whom the log is durable now, or never will be."""
-        waiting, offset, failure = self.waiting, self._store.durable_offset, self._store.failure
+        """Call those for whom the log is durable and copied now, or never will be."""
+        waiting, failure = self.waiting, self._store.failure
         self.now = now
         refusal = None if failure is None else ServiceNotAvailable(f"service not available now: {failure}")
-        while waiting and (refusal is not None or waiting[0].end_offset <= offset):
+        while waiting and ((is_kept := self._is_kept(waiting[0])) or refusal is not None):
             pending = waiting.popleft()
             self._bytes -= pending.size_bytes
             if pending.done is not None:
                 done, pending.done = pending.done, None  # taken out first: the call may come back here
-                done(None if pending.end_offset <= offset else refusal, now)
+                done(None if is_kept else refusal, now)
         if not waiting:
             self._deadlines.clear()
             self._syncs = False
@@ -134,13 +201,19 @@ class PendingReplies(Service):
 
     def tick(self, now: Instant) -> None:
         """Time out those whose deadline has passed."""
-        self.now = now
+        self.now, timed_out = now, False
         while (due := self.due(now)) is not None and due <= now.steady:
+            timed_out = True
             pending = self._deadlines.popleft()
             # It stays in `waiting`, which is only taken from at its front.
-            pending.done = None
-            if pending.on_timeout is not None:
-                pending.on_timeout()
+            if pending.on_timeout is None:
+                pending.copied = False
+                continue
+            on_timeout, pending.on_timeout, pending.done = pending.on_timeout, None, None
+            on_timeout()
+            pending.copied = False
+        if timed_out:
+            self.release(now)
 
     # ------------------------------------------------------------ replies
 

@@ -70,8 +70,8 @@ class Sends:
         }  # fmt: skip
         self.broker_pairs = wire_properties.encode(self.broker_properties)
         self.message_bytes_max: int = store.settings.message_bytes_max
-        self._sync_flush = store.sync_flush
-        if not self._sync_flush:
+        self._sync_flush, self._promises = store.sync_flush, context.pending_replies.promises
+        if not self._promises:
             self.acknowledge = self.replies.answer  # type: ignore[method-assign]  # no call in between: each turn makes it
 
     def ready(self, topic: str, queue_id: int) -> bool:
@@ -113,7 +113,7 @@ class Sends:
             topic, _, _, messages = groups[index]
             if isinstance(appended, Appended):
                 stats.moved(topic, None, len(messages), appended.end_offset - appended.physical_offsets[0])
-                stats.put_times.open += not self._sync_flush  # else the put lasts until the device has it
+                stats.put_times.open += not self._promises  # else the put lasts until it is answered
             else:
                 stored[index] = self._not_stored(appended, messages)
         return stored
@@ -131,8 +131,8 @@ class Sends:
         return refusal
 
     def acknowledge(self, stored: Sequence[StoredGroup]) -> None:
-        """Reply at once; with sync flush, to senders that wait for it, once the log is durable."""
-        if not self._sync_flush or self._pending_replies.can_reply:
+        """Reply at once; to senders that wait, once the log is as durable, and copied, as is promised."""
+        if not self._promises or (self._pending_replies.can_reply and not self._pending_replies.lacks_slaves):
             self.replies.answer(stored)
             return
         self.replies.answer(stored, AT_ONCE)
@@ -142,18 +142,22 @@ class Sends:
 
     def _wait(self, group: StoredGroup) -> None:
         replies, asked, put_times = self.replies, self._pending_replies.now.steady, self._stats.put_times
+        lacks_slaves = self._pending_replies.lacks_slaves
 
         def done(refusal: BrokerError | None, now: Instant) -> None:
             put_times.took(now.steady - asked)
-            if refusal is None:
-                replies.answer([group], DURABLE)
-            else:
+            if refusal is not None:
                 replies.refuse(group.messages, refusal, DURABLE)
+            elif lacks_slaves:
+                replies.answer_with(group, int(ResponseCode.SLAVE_NOT_AVAILABLE), DURABLE)
+            else:
+                replies.answer([group], DURABLE)
 
-        def on_timeout() -> None:  # stored, not known to be durable
-            replies.answer_with(group, int(ResponseCode.FLUSH_DISK_TIMEOUT), DURABLE)
+        def on_timeout(lacks_copies: bool) -> None:  # stored, not known to be durable, or copied
+            code = ResponseCode.FLUSH_SLAVE_TIMEOUT if lacks_copies else ResponseCode.FLUSH_DISK_TIMEOUT
+            replies.answer_with(group, int(code), DURABLE)
 
-        self._pending_replies.with_deadline(asked + self._settings.sync_timeout_ms, done, on_timeout)
+        self._pending_replies.with_deadline(done, on_timeout)
 
     # ------------------------------------------------------------ records
 

@@ -74,7 +74,7 @@ class Decisions:
         warn: Callable[..., None],
     ) -> None:  # fmt: skip
         self._store, self._topics, self._stats, self._peers = context.store, context.topics, context.stats, context.peers
-        self._pending_replies, self._host, self._sync_flush = context.pending_replies, context.host, context.store.sync_flush
+        self._pending_replies, self._host, self._promises = context.pending_replies, context.host, context.pending_replies.promises
         self._access, self._check_producer = context.access, context.check_producer
         self._index, self._cache, self._sends, self._late_decisions, self._warn = index, cache, sends, late, warn
         self.counters, self.answers = Counters(), Answers(index, context.clients)
@@ -444,7 +444,7 @@ class Decisions:
                 self.times.total += len(indexes) * age_s
             else:
                 self._count_ages(indexes, now // 1000)
-        if callers and not self._sync_flush:
+        if callers and not self._promises:
             self._peers.tell(done_answers(callers, VERSION))
         elif callers:
             self._succeed(callers)

@@ -12,7 +12,7 @@ from halfmoon.instant import Steady
 from halfmoon.logs import RateLimitedLog
 from halfmoon.runtime.server.certificates import Certificates
 from halfmoon.runtime.server.places import place_of
-from halfmoon.runtime.server.proxy_protocol import Proxies
+from halfmoon.settings.networks import Networks
 from halfmoon.settings.tls import TlsMode
 
 HANDSHAKE_S = 10.0
@@ -53,7 +53,7 @@ class Handshakes:
     handshakes_max = HANDSHAKES_MAX
     steps_a_turn = STEPS_A_TURN
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, certificates: Certificates | None, proxies: Proxies | None = None) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, certificates: Certificates | None, proxies: Networks | None = None) -> None:
         self._loop, self._certificates, self._proxies = loop, certificates, proxies
         self._deadlines: dict[OpeningConnection, tuple[float, str]] = {}
         """Connections in order of their start and thus of their deadline, each with the address where it counts."""
@@ -81,7 +81,7 @@ class Handshakes:
 
     def may_be_proxied(self, remote: str) -> bool:
         """Return whether a connection from an address may begin with a preamble."""
-        return self._proxies is not None and self._proxies.trusts(remote)
+        return self._proxies is not None and self._proxies.hold_peer(remote)
 
     def begin(self, connection: OpeningConnection) -> None:
         """Note the start of a handshake or of the wait for a preamble."""

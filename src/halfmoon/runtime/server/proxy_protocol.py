@@ -7,7 +7,7 @@ Differs: only from addresses that a setting names, as the sender of a preamble c
 from __future__ import annotations
 
 import socket
-from ipaddress import ip_address, ip_network
+from ipaddress import ip_address
 from struct import Struct
 from typing import NamedTuple
 
@@ -34,21 +34,6 @@ class Preamble(NamedTuple):
 
     size: int
     source: str | None
-
-
-class Proxies:
-    """Addresses and networks (``10.0.0.0/8``), joined by commas, that may send a preamble. Raises ValueError for other text."""
-
-    def __init__(self, addresses: str) -> None:
-        self._networks = [ip_network(text.strip(), strict=False) for text in addresses.split(",") if text.strip()]
-
-    def trusts(self, remote: str) -> bool:
-        """Return whether an address ``ip:port`` may send a preamble."""
-        try:
-            address = ip_address(remote.rpartition(":")[0].strip("[]").partition("%")[0])
-        except ValueError:
-            return False
-        return any(address in network for network in self._networks)
 
 
 def preamble(data: bytes) -> Preamble | None:

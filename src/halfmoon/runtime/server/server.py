@@ -32,8 +32,8 @@ from halfmoon.runtime.server.null_core import NullCore
 from halfmoon.runtime.server.opening import Handshakes
 from halfmoon.runtime.server.places import PER_ADDRESS_MAX, Places
 from halfmoon.runtime.server.process import STOP_MS, Address
-from halfmoon.runtime.server.proxy_protocol import Proxies
 from halfmoon.runtime.server.supervised import supervised
+from halfmoon.settings.networks import Networks
 
 log = logging.getLogger("halfmoon.serve")
 
@@ -99,7 +99,7 @@ class Server:
         write_max_bytes: int = WRITE_MAX_BYTES,
         busy_poll_us: int = BUSY_POLL_US,
         certificates: Certificates | None = None,
-        proxies: Proxies | None = None,
+        proxies: Networks | None = None,
     ) -> None:
         self.busy_poll_us, self.certificates, self.proxies = busy_poll_us, certificates, proxies
         self.opening: Handshakes | None = None

@@ -41,6 +41,7 @@ from halfmoon.wire.bodies.clients import (
     ProducerTable,
     SubscriptionData,
 )
+from halfmoon.wire.bodies.copies import CopiesState, SlaveState
 from halfmoon.wire.bodies.delays import DelayedMessage, DelayedMessages, TimerOffset
 from halfmoon.wire.bodies.groups import (
     BrokerConsumeStats,
@@ -122,6 +123,7 @@ __all__ = [
     "ConsumerOffsetTable",
     "ConsumerRunningInfo",
     "ConsumerStatus",
+    "CopiesState",
     "CorrectionOffsets",
     "DataVersion",
     "DelayOffsetTable",
@@ -153,6 +155,7 @@ __all__ = [
     "RequestModeTable",
     "ResetOffsetBody",
     "SentCheck",
+    "SlaveState",
     "SubscriptionData",
     "SubscriptionGroupConfig",
     "SubscriptionGroupList",

@@ -32,6 +32,11 @@ class CleanExpiredConsumequeue(Header):
     """Remove entries of consume queues whose messages are gone."""
 
 
+@request(907, "GET_BROKER_HA_STATUS", since="5.0.0", needs=account(LOOK))
+class GetBrokerHaStatus(Header):
+    """Ask which slaves copy a master's log, and how far: reply body `CopiesState`."""
+
+
 @request(315, "VIEW_BROKER_STATS_DATA", needs=account(LOOK))
 class ViewBrokerStatsData(Header):
     """Ask for one statistic of a broker: reply body `BrokerStatsData`."""

@@ -1,0 +1,303 @@
+"""`Feeding`: the core behind the replication port of a master. Sends the log to each slave and notes how far each has copied it.
+
+A slave says nothing until it has reported the end of its log; from there it gets the log in chunks, a bounded amount ahead of its
+last report. Nothing is copied in memory: a chunk is a view of the log file. Decides nothing about who may be a slave of whom.
+Follows DefaultHAService and DefaultHAConnection (RocketMQ 4.9.8).
+Differs: a report behind the end of what was sent, or below an earlier one, ends the connection and is logged; so does the first
+report of a slave whose log begins before ours or ends behind it, where the original sends nothing for ever or loops.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from halfmoon.broker.settings import BrokerSettings
+from halfmoon.documentation import see
+from halfmoon.effects import Close, CoreEffect, Op, Write, sleep, steady
+from halfmoon.instant import Instant, Steady
+from halfmoon.logs import RateLimitedLog
+from halfmoon.settings.networks import Networks
+from halfmoon.store.store import Store
+from halfmoon.wire.copying import CHUNK_HEADER, ReportReader
+
+log = logging.getLogger("halfmoon.broker")
+
+SLAVES_MAX = 64
+"""Slaves of one master. Each has a connection and a bounded window of the log."""
+WINDOW_BYTES = 8 * 1024 * 1024
+"""Bytes that are sent ahead of a slave's last report."""
+TURN_BYTES = 1024 * 1024
+"""Bytes that one slave is sent in one turn, so that producers are answered in between."""
+LAST_COPIES_MS = 2_000
+"""How long a clean stop waits for slaves to copy the end of the log."""
+_LAST_COPIES_STEP_MS = 10
+_MARKS_MAX = 600
+"""Ends of the log that are remembered with their time, to tell how many seconds a slave is behind: one a tenth of a second."""
+_MARK_MS = 100
+
+
+class SlaveStatus(NamedTuple):
+    """How far one slave has copied the log."""
+
+    remote: str
+    sent_offset: int
+    copied_offset: int
+    behind_bytes: int
+    behind_ms: int
+    bytes_per_second: int
+    """Sent in the last whole second in which there was something to send."""
+    is_in_sync: bool
+    """Whether it has reported, and is not too far behind to be waited for."""
+
+
+class _Slave:
+    """A connection to the replication port."""
+
+    __slots__ = (
+        "_second",
+        "_sent",
+        "copied",
+        "heard",
+        "heard_at",
+        "is_slow",
+        "next",
+        "rate",
+        "remote",
+        "reported",
+        "reports",
+        "sent_at",
+    )
+
+    def __init__(self, remote: str, at: Steady) -> None:
+        self.remote, self.reports = remote, ReportReader()
+        self.next: int | None = None
+        """Offset of the next byte to send; None: it has not reported yet."""
+        self.copied = self.reported = 0
+        """Up to where it has the log; and its last report, which stays 0 until an empty slave got its first bytes."""
+        self.sent_at = self.heard_at = at
+        self.heard = False
+        self.is_slow = False
+        self.rate, self._second, self._sent = 0, at, 0
+
+    def count_sent(self, size: int, now: Steady) -> None:
+        """Count bytes that are sent now."""
+        if now - self._second >= 1000:
+            self.rate = self._sent * 1000 // (now - self._second)
+            self._second, self._sent = now, 0
+        self._sent += size
+
+
+class Feeding:
+    """The slaves of one master, as a `halfmoon.ports.Core` with a port of its own.
+
+    ``wake`` has its loop run a turn, and is set by the program; the broker calls it through `stored`. ``on_copied`` is called in a
+    turn in which `copied_offset` grew.
+    """
+
+    def __init__(self, settings: BrokerSettings, store: Store, now: Instant) -> None:
+        self._settings, self._store = settings, store
+        self.wake: Callable[[], None] = _nothing
+        self.on_copied: Callable[[], None] = _nothing
+        self._allowed = Networks(settings.slaves_from)
+        self._slaves: dict[int, _Slave] = {}
+        self._effects: list[CoreEffect] = []
+        self._warnings = RateLimitedLog(log, now.steady)
+        self._told_end, self._copied = store.end_offset, 0
+        self._marks: deque[tuple[int, Steady]] = deque(maxlen=_MARKS_MAX)
+
+    # ------------------------------------------------------------ facts
+
+    @property
+    def copied_offset(self) -> int:
+        """Offset up to which as many slaves as are wanted have copied the log. It does not fall when they are lost."""
+        return self._copied
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether fewer slaves than are wanted are connected, or they lack so much that nobody is to wait for them."""
+        behind = self._store.end_offset - self._copied >= self._settings.slave_behind_max_bytes
+        return behind or self.count < self._settings.copies_wanted - 1
+
+    @property
+    def count(self) -> int:
+        """How many slaves are connected and have reported."""
+        return sum(slave.next is not None for slave in self._slaves.values())
+
+    def statuses(self, now: Steady) -> list[SlaveStatus]:
+        """Return how far each slave has copied the log, in the order of their connections."""
+        end = self._store.end_offset
+        return [
+            SlaveStatus(
+                slave.remote, slave.next or 0, slave.copied, max(0, end - slave.copied), self._behind_ms(slave, now), slave.rate,
+                slave.next is not None and end - slave.copied < self._settings.slave_behind_max_bytes,
+            )
+            for slave in self._slaves.values()
+        ]  # fmt: skip
+
+    def _behind_ms(self, slave: _Slave, now: Steady) -> int:
+        """Return for how long the log has held bytes that a slave lacks; at least that long, if its first one is forgotten."""
+        if slave.copied >= self._store.end_offset:
+            return 0
+        return next((now - at for end, at in self._marks if end > slave.copied), 0)
+
+    def stored(self, now: Steady) -> None:
+        """Note that the log may be longer than before, and have it sent."""
+        end = self._store.end_offset
+        if end != self._told_end and self._slaves:
+            self._told_end = end
+            if not self._marks or now - self._marks[-1][1] >= _MARK_MS:
+                self._marks.append((end, now))
+            self.wake()
+
+    # ------------------------------------------------------------ connections
+
+    def start(self, now: Instant) -> None:
+        """Nothing to begin."""
+
+    def connected(self, peer: int, remote: str, now: Instant) -> None:
+        """Take in a slave, which is sent nothing until it has reported."""
+        slave = _Slave(remote, now.steady)
+        if not self._allowed.hold_peer(remote) if self._allowed else self._settings.acl_enable:
+            self._refuse(peer, slave, f"its address is not in slaves_from ({see('replication')})")
+        elif len(self._slaves) >= SLAVES_MAX:
+            self._refuse(peer, slave, f"there are {SLAVES_MAX} slaves already")
+        else:
+            self._slaves[peer] = slave
+
+    def certified(self, peer: int, names: tuple[str, ...]) -> None:
+        """Ignore the names in a certificate."""
+
+    def feed(self, peer: int, data: bytes) -> None:
+        """Read reports."""
+        slave = self._slaves.get(peer)
+        if slave is None:
+            return
+        slave.heard = True
+        for offset in slave.reports.read(data):
+            if (reason := self._take(slave, offset)) is not None:
+                self._refuse(peer, slave, reason)
+                return
+
+    def _take(self, slave: _Slave, offset: int) -> str | None:
+        """Take a report; return why it cannot be true."""
+        store = self._store
+        if slave.next is None:
+            if not (offset == 0 or store.min_offset <= offset <= store.end_offset):
+                return (
+                    f"its log ends at {offset}, but this log is from {store.min_offset} to {store.end_offset}: "
+                    "it is behind or ahead, or another broker's"
+                )
+            slave.next = slave.copied = offset or self._start_of_last_file()
+            log.info("slave connected: peer=%s from_offset=%d", slave.remote, slave.next)
+        elif not slave.reported <= offset <= slave.next:
+            return f"it reports offset {offset}, but reported {slave.reported} before and was sent the log up to {slave.next}"
+        slave.reported, slave.copied = offset, max(offset, slave.copied)
+        return None
+
+    def _start_of_last_file(self) -> int:
+        segments = self._store.log.segments
+        return segments.base(max(self._store.end_offset - 1, self._store.min_offset))
+
+    def _refuse(self, peer: int, slave: _Slave, reason: str) -> None:
+        self._slaves.pop(peer, None)
+        self._effects.append(Close(peer, reason))
+        self._warnings.warning("slave refused: peer=%s reason=%s", slave.remote, reason)
+
+    def slow(self, peer: int, *, is_slow: bool) -> None:
+        """Note that a slave does not read, or does again."""
+        if (slave := self._slaves.get(peer)) is not None:
+            slave.is_slow = is_slow
+
+    def unanswered(self, peer: int) -> bool:
+        """Return False: nothing is owed to a slave that ended its stream."""
+        return False
+
+    def lost(self, peer: int, now: Instant) -> None:
+        """Forget a slave that is gone."""
+        if (slave := self._slaves.pop(peer, None)) is not None and slave.next is not None:
+            self._warnings.warning("slave lost: peer=%s copied_offset=%d", slave.remote, slave.copied)
+
+    # ------------------------------------------------------------ turns
+
+    def commit(self, now: Instant) -> bool:
+        """Send each slave what it lacks, up to a bound; return whether more can be sent at once."""
+        more = False
+        for peer, slave in list(self._slaves.items()):
+            if slave.heard:
+                slave.heard, slave.heard_at = False, now.steady
+            more |= self._send(peer, slave, now.steady)
+        reported = sorted((slave.copied for slave in self._slaves.values() if slave.next is not None), reverse=True)
+        wanted = self._settings.copies_wanted - 1
+        if 0 < wanted <= len(reported) and reported[wanted - 1] > self._copied:
+            self._copied = reported[wanted - 1]
+            self.on_copied()
+        return more
+
+    def _send(self, peer: int, slave: _Slave, now: Steady) -> bool:
+        if slave.next is None or slave.is_slow:
+            return False
+        store = self._store
+        if slave.next < store.min_offset:
+            self._refuse(peer, slave, f"it needs offset {slave.next}, but the oldest file begins at {store.min_offset}")
+            return False
+        end = min(store.end_offset, slave.copied + WINDOW_BYTES)
+        stop = min(end, slave.next + TURN_BYTES)
+        if chunks := list(self._chunks(slave.next, stop)):
+            slave.count_sent(stop - slave.next, now)
+            slave.next, slave.sent_at = stop, now
+            self._effects.append(Write(peer, chunks))
+        return stop < end
+
+    def _chunks(self, start: int, stop: int) -> Iterator[Any]:
+        """Yield the log from ``start`` to ``stop`` as headers and views; a chunk does not cross the end of a log file."""
+        segments, size_max = self._store.log.segments, self._settings.slave_chunk_bytes
+        while start < stop:
+            size = min(size_max, stop - start, segments.base(start) + segments.file_bytes - start)
+            yield CHUNK_HEADER.pack(start, size)
+            yield segments.view(start, size)
+            start += size
+
+    def effects(self) -> list[CoreEffect]:
+        """Take out what is to be sent and closed."""
+        taken, self._effects = self._effects, []
+        return taken
+
+    # ------------------------------------------------------------ time
+
+    def due(self, now: Instant) -> Steady | None:
+        """When a heartbeat is due, or a silent slave is to be closed."""
+        s = self._settings
+        silent = [slave.heard_at + s.slave_silence_ms for slave in self._slaves.values()]
+        heartbeats = [slave.sent_at + s.slave_heartbeat_ms for slave in self._slaves.values() if slave.next is not None]
+        return min([*silent, *heartbeats], default=None)
+
+    def tick(self, now: Instant) -> None:
+        """Send heartbeats, and close slaves that say nothing."""
+        self._warnings.tick(now.steady)
+        for peer, slave in list(self._slaves.items()):
+            if now.steady - slave.heard_at >= self._settings.slave_silence_ms:
+                self._refuse(peer, slave, f"it said nothing for {self._settings.slave_silence_ms} ms")
+            elif slave.next is not None and now.steady - slave.sent_at >= self._settings.slave_heartbeat_ms:
+                slave.sent_at = now.steady
+                self._effects.append(Write(peer, [CHUNK_HEADER.pack(slave.next, 0)]))
+
+    def stop(self, now: Instant) -> list[Op[None]]:
+        """Begin a clean stop: slaves that copy are given a moment to copy the end."""
+        return [self._await_last_copies()]
+
+    def _await_last_copies(self) -> Op[None]:
+        began = yield from steady()
+        while any(slave.next is not None and slave.copied < self._store.end_offset for slave in self._slaves.values()):
+            if (yield from steady()) - began >= LAST_COPIES_MS:
+                for slave in self._slaves.values():
+                    behind = self._store.end_offset - slave.copied
+                    log.warning("slave not up to date at the stop: peer=%s behind_bytes=%d", slave.remote, behind)
+                return
+            yield from sleep(_LAST_COPIES_STEP_MS)
+
+
+def _nothing() -> None:
+    """Do nothing: no program has set this yet."""
