@@ -12,7 +12,7 @@ import pytest
 from halfmoon.client.admin import Admin
 from halfmoon.client.sync import Producer, PushConsumer
 from halfmoon.client.sync_transaction import TransactionProducer
-from halfmoon.model import ConsumeFrom, LocalTransactionState, Message, SendStatus
+from halfmoon.model import ConsumeFrom, LocalTransactionState, Message, SendStatus, StoredMessage
 from tests.interop.apache import Cluster
 from tests.interop.ours import Serve
 from tests.waiting import until
@@ -32,7 +32,7 @@ class Listener:
         self.executed.append(argument)
         return LocalTransactionState.ROLLBACK if argument % 2 else LocalTransactionState.COMMIT
 
-    def check(self, message: Message) -> LocalTransactionState:
+    def check(self, message: StoredMessage) -> LocalTransactionState:
         """Return what a decision that was lost is answered with."""
         return LocalTransactionState.UNKNOWN
 

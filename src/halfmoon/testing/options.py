@@ -34,8 +34,8 @@ class StoreOptions(TypedDict, total=False):
     flush_transactions_interval_ms: int
     """How often the transaction state table is synced. After a kill about this much of the log is read again."""
     readable_by: str
-    """Readers of new files in the data directory (0600 in 0700, 0640 in 0750, 0644 in 0755), regardless of the umask; existing
-    files keep their modes."""
+    """Who may read new files in the data directory (0600 in 0700, 0640 in 0750, 0644 in 0755), regardless of the umask;
+    existing files keep their modes."""
     delete_when: str
     """Hours of the day (UTC, separated by ;) when expired files are deleted."""
     file_reserved_hours: int
