@@ -52,7 +52,7 @@ async def test_a_broker_registers_is_found_and_is_gone_when_its_connection_is(tm
     table = TopicConfigTable(DataVersion(1, 5), {"t": TopicConfig(topic_name="t")})
     async with name_server(tmp_path) as address, connections() as asking:
         async with connections() as brokers:
-            registration = Registration(BrokerSettings(nameserver=address), "192.0.2.1:10911", "192.0.2.1:10912", lambda: table)
+            registration = Registration(BrokerSettings(nameserver=address), "192.0.2.1:10911", lambda: table)
             await AsyncioDriver(brokers, Clock()).run(registration.register())
             found = from_json(TopicRouteData, (await route(asking, address)).body)
             assert found.broker_datas[0].broker_addrs == {0: "192.0.2.1:10911"}

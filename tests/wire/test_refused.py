@@ -43,11 +43,11 @@ def test_nothing_that_is_refused_is_answered_or_declared(by):
     assert not REFUSED.keys() & (REQUESTS.keys() | set().union(*by.values()))
 
 
-def test_the_remark_is_the_originals_with_the_requests_name_and_the_reason_where_there_are():
+def test_the_remark_is_the_originals_with_the_reason_where_there_is_one():
     assert not_supported(9999) == " request type 9999 not supported"
     assert REFUSED[13].reason == NEVER
-    assert not_supported(13) == " request type QUERY_BROKER_OFFSET (13) not supported"
-    assert not_supported(905).endswith("(905) not supported: slaves are RocketMQ's; a broker of Halfmoon is always a master")
+    assert not_supported(13) == " request type 13 not supported"
+    assert not_supported(905).endswith("905 not supported: slaves are RocketMQ's; a broker of Halfmoon is always a master")
 
 
 def test_texts_name_the_request_whether_it_is_answered_or_refused():

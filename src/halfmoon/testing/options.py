@@ -34,8 +34,8 @@ class StoreOptions(TypedDict, total=False):
     flush_transactions_interval_ms: int
     """How often the transaction state table is synced. After a kill about this much of the log is read again."""
     readable_by: str
-    """Who may read new files in the data directory (0600 in 0700, 0640 in 0750, 0644 in 0755), regardless of the umask;
-    existing files keep their modes."""
+    """Readers of new files in the data directory (0600 in 0700, 0640 in 0750, 0644 in 0755), regardless of the umask; existing
+    files keep their modes."""
     delete_when: str
     """Hours of the day (UTC, separated by ;) when expired files are deleted."""
     file_reserved_hours: int
@@ -84,6 +84,26 @@ class BrokerOptions(TypedDict, total=False):
     """Brokers of the same cluster share topics."""
     broker_id: int
     """0 is the master; slaves are not supported yet."""
+    role: BrokerRole
+    """SYNC_MASTER: a send is answered once slaves have copied it; see halfmoon docs replication."""
+    slave_timeout_ms: int
+    """SYNC_MASTER: how long a send waits for slaves, then the answer is 12."""
+    copies_wanted: int
+    """SYNC_MASTER: copies that a send waits for, the master's included; 1: none, as RocketMQ 5 does by default."""
+    slave_behind_max_bytes: int
+    """SYNC_MASTER: when slaves lack more of the log than this, sends do not wait for them: the answer is 11."""
+    slave_port: int
+    """Port where slaves copy the log; 0: the one above the port for clients, or none where that is taken."""
+    slave_address: str
+    """Address that slaves connect to; empty: the one for clients."""
+    slaves_from: str
+    """Slaves that may copy the log; empty: all, but with access control none; see halfmoon docs replication."""
+    slave_chunk_bytes: int
+    """Maximum number of bytes of the log in one chunk to a slave."""
+    slave_heartbeat_ms: int
+    """Interval of heartbeats to a slave that lacks nothing."""
+    slave_silence_ms: int
+    """A slave that reports nothing for this long is closed."""
     vip_channel: VipChannel
     """Also listen two ports below, for clients with vipChannelEnabled; IF_FREE: only warn if that port is taken."""
     busy_poll_us: int
@@ -288,6 +308,26 @@ class ClusterOptions(StoreOptions, total=False):
     """Brokers of the same cluster share topics."""
     broker_id: int
     """0 is the master; slaves are not supported yet."""
+    role: BrokerRole
+    """SYNC_MASTER: a send is answered once slaves have copied it; see halfmoon docs replication."""
+    slave_timeout_ms: int
+    """SYNC_MASTER: how long a send waits for slaves, then the answer is 12."""
+    copies_wanted: int
+    """SYNC_MASTER: copies that a send waits for, the master's included; 1: none, as RocketMQ 5 does by default."""
+    slave_behind_max_bytes: int
+    """SYNC_MASTER: when slaves lack more of the log than this, sends do not wait for them: the answer is 11."""
+    slave_port: int
+    """Port where slaves copy the log; 0: the one above the port for clients, or none where that is taken."""
+    slave_address: str
+    """Address that slaves connect to; empty: the one for clients."""
+    slaves_from: str
+    """Slaves that may copy the log; empty: all, but with access control none; see halfmoon docs replication."""
+    slave_chunk_bytes: int
+    """Maximum number of bytes of the log in one chunk to a slave."""
+    slave_heartbeat_ms: int
+    """Interval of heartbeats to a slave that lacks nothing."""
+    slave_silence_ms: int
+    """A slave that reports nothing for this long is closed."""
     vip_channel: VipChannel
     """Also listen two ports below, for clients with vipChannelEnabled; IF_FREE: only warn if that port is taken."""
     busy_poll_us: int

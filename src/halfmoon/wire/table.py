@@ -124,7 +124,7 @@ def not_supported(code: int) -> str:
     """Return the remark of the answer (code 3) to an unsupported request."""
     refused = REFUSED.get(code)
     reason = f": {refused.reason}" if refused is not None and refused.reason != NEVER else ""
-    return f" request type {request_text(code)} not supported{reason}"
+    return f" request type {code} not supported{reason}"
 
 
 def request_type(header: Header | type[Header]) -> RequestType:

@@ -171,8 +171,7 @@ class Filters:
         try:
             return None if not expression or expression == "*" else frozenset(map(java_hash, tags_of(expression)))
         except UsageError as exc:
-            what = f"filter {str(expression)[:40]!r} has no tag"
-            raise SubscriptionParseFailed(f"{what}: separate tags by ||, or give * for all") from exc
+            raise SubscriptionParseFailed("parse the consumer's subscription failed") from exc  # as RocketMQ's, to the letter
 
     def of_subscription(self, known: Subscription) -> Wanted:
         """Return what a subscription from heartbeats selects. Raises as `of_expression`."""
