@@ -37,7 +37,7 @@ class Scene:
         self.replies: list[RegistrationReply] = []
         addresses = ";".join(host.address for host in self.hosts)
         self.settings = BrokerSettings(nameserver=addresses, **settings)
-        self.registration = Registration(self.settings, ADDRESS, "10.0.0.1:10912", lambda: self.table, self.replies.append)
+        self.registration = Registration(self.settings, ADDRESS, lambda: self.table, self.replies.append)
         self.calls = Calls(self.timeline, self.network, "10.0.0.1", lost=self.registration.disconnected)
         self.driver = Driver(self.timeline, self.calls, lambda: self.timeline.now, "broker")
 
@@ -256,7 +256,7 @@ def test_everybody_is_told_once_each_name_server_was_tried() -> None:
 
 
 def test_a_broker_without_name_servers_has_nothing_to_do() -> None:
-    registration = Registration(BrokerSettings(), ADDRESS, ADDRESS, TopicConfigTable)
+    registration = Registration(BrokerSettings(), ADDRESS, TopicConfigTable)
     scene = Scene()
     assert scene.run(registration.keep()) is None
     assert scene.run(registration.leave()) is None
@@ -273,7 +273,7 @@ class Answers:
         self._answers = list(answers)
         table = TopicConfigTable(DataVersion(3, 5), {"t": topic("t")})
         settings = {"nameserver": "10.0.1.1:9876", **settings}
-        self.registration = Registration(BrokerSettings(**settings), ADDRESS, "10.0.0.1:10912", lambda: table)
+        self.registration = Registration(BrokerSettings(**settings), ADDRESS, lambda: table)
 
     def register(self, *, force: bool) -> Any:
         operation = self.registration._register(self.registration.links[0], force=force)
@@ -293,6 +293,7 @@ class Answers:
 
 def test_the_registration_says_who_and_what() -> None:
     answers = Answers(Command(code=0, flag=1))
+    answers.registration.slave_address = "10.0.0.1:10912"
     answers.register(force=True)
     (call,) = answers.calls
     header = call.request
