@@ -10,8 +10,9 @@ import sys
 import textwrap
 from collections import Counter
 from dataclasses import Field, fields
+from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.client.core.ranges import RangeSettings
@@ -52,8 +53,6 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from halfmoon.model import ConsumeFrom, MessageModel
-
 '''
 
 
@@ -62,9 +61,6 @@ SERVERS_HEAD = '''"""Settings of servers of tests as keyword arguments. Generate
 from __future__ import annotations
 
 from typing import TypedDict
-
-from halfmoon.broker.settings import AclMode, VipChannel
-from halfmoon.settings.tls import ClientCertificates, TlsMode
 
 '''
 GIVEN = {"name", "address", "port", "nameserver", "host", "data"}
@@ -77,14 +73,14 @@ def servers_module() -> str:
     count = Counter(field.name for cls in parts.values() for field in fields(cls))
     of_store, of_broker = ([field for field in fields(cls) if field.name not in GIVEN] for cls in (StoreSettings, BrokerSettings))
     alone = [field for cls in parts.values() for field in fields(cls) if count[field.name] == 1 and field.name not in GIVEN]
-    text = SERVERS_HEAD + _class("StoreOptions", "TypedDict", StoreSettings, of_store)
+    text = SERVERS_HEAD + _imports(*parts.values()) + _class("StoreOptions", "TypedDict", StoreSettings, of_store)
     text += _class("BrokerOptions", "TypedDict", BrokerSettings, of_broker)
     return _formatted(text + _class("ClusterOptions", "StoreOptions", LocalCluster, [one for one in alone if one not in of_store]))
 
 
 def module() -> str:
     """Return the text of the module."""
-    text = HEAD
+    text = HEAD + _imports(*CLASSES)
     for cls in CLASSES:
         base = next((parent for parent in cls.__mro__[1:] if parent in CLASSES), None)
         known = {field.name for field in fields(base)} if base is not None else set()
@@ -95,6 +91,15 @@ def module() -> str:
             identity = [field for field in fields(cls) if field.name in IDENTITY]
             text += _class(_name(cls, "Arguments"), _name(cls, "Options"), cls, identity)
     return _formatted(text)
+
+
+def _imports(*classes: type) -> str:
+    """Return the imports of the enumerations that settings of these classes have as types."""
+    kinds = {kind for cls in classes for kind in get_type_hints(cls).values() if isinstance(kind, type) and issubclass(kind, Enum)}
+    modules: dict[str, list[str]] = {}
+    for kind in kinds:
+        modules.setdefault(kind.__module__, []).append(kind.__name__)
+    return "".join(f"from {module} import {', '.join(sorted(names))}\n" for module, names in sorted(modules.items()))
 
 
 def _name(cls: type, suffix: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from halfmoon.broker.settings import AclMode, VipChannel
+from halfmoon.broker.settings import AclMode, BrokerRole, VipChannel
 from halfmoon.settings.tls import ClientCertificates, TlsMode
 
 
