@@ -130,8 +130,8 @@ class Grants(msgspec.Struct, frozen=True, kw_only=True):
     group_default: int = DENY
     permissions: dict[str, int] = {}
 
-    def refusal(self, request: str, needs: Needs, resources: list[Resource], *, rocketmq: bool = False) -> str | None:
-        """Return why this account may not send a request, whose name is given; None: it may. ``rocketmq``: by 4.9's rules.
+    def refusal(self, code: int, needs: Needs, resources: list[Resource], *, rocketmq: bool = False) -> str | None:
+        """Return why this account may not send a request, in the original's words; None: it may. ``rocketmq``: by 4.9's rules.
 
         An administrator may use everything, unless permissions for single topics or groups are given: those then count for
         administrators too, and the defaults for all the others.
@@ -139,7 +139,7 @@ class Grants(msgspec.Struct, frozen=True, kw_only=True):
         if needs.traces and (TRACE_TOPIC, PUB) in resources:
             return None
         if needs.admin and not self.admin:
-            return f"Need admin permission for request {request}, but accessKey={self.access_key} is not"
+            return f"Need admin permission for request code={code}, but accessKey={self.access_key} is not"
         for name, permission in resources:
             if not self.holds(name, permission, rocketmq=rocketmq):
                 return f"No default permission for {resource_text(name)}"

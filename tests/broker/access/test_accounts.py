@@ -23,7 +23,7 @@ def read(text):
 
 
 def refusal(of, *resources, needs=ANY_ACCOUNT):
-    return of.refusal("SEND_MESSAGE (10)", needs, list(resources))
+    return of.refusal(10, needs, list(resources))
 
 
 def test_a_file_of_the_original_is_read():
@@ -234,10 +234,7 @@ def test_an_administrator_may_do_everything_unless_single_permissions_are_given(
 
 def test_what_needs_an_administrator_names_the_code():
     user = Account(access_key="account1", secret=b"", topic_default=PUB | SUB)
-    assert (
-        user.refusal("UPDATE_AND_CREATE_TOPIC (17)", ADMIN, [])
-        == "Need admin permission for request UPDATE_AND_CREATE_TOPIC (17), but accessKey=account1 is not"
-    )
+    assert user.refusal(17, ADMIN, []) == "Need admin permission for request code=17, but accessKey=account1 is not"
 
 
 def test_every_account_may_trace():

@@ -187,7 +187,7 @@ class Access(Service):
             raise self._refusal(exc, code, peer) from None
 
     def _check_resources(self, owner: Account, code: int, needs: Needs, resources: list[Resource]) -> None:
-        if (refusal := owner.refusal(request_text(code), needs, resources, rocketmq=self._rocketmq)) is not None:
+        if (refusal := owner.refusal(code, needs, resources, rocketmq=self._rocketmq)) is not None:
             raise _Refused("permission", refusal)
 
     def _check(self, command: Command, peer: Peer) -> Account | None:
