@@ -39,6 +39,7 @@ from halfmoon.runtime.server.certificates import Certificates
 from halfmoon.runtime.server.process import STOP_MS, Address, keep_freed_memory, run_until_signal
 from halfmoon.runtime.server.server import Server
 from halfmoon.runtime.tls import ClientTls
+from halfmoon.settings import overwrite
 from halfmoon.settings.http import HttpSettings
 from halfmoon.settings.tls import ClientCertificates, TlsMode, TlsSettings
 from halfmoon.store.settings import StoreSettings
@@ -238,7 +239,9 @@ async def _with_slaves(program: Program, settings: ServerSettings, certificates:
         log.warning("no slave can copy this broker: %s; set slave_port (haListenPort) to a free one", exc)
         return program
     feeding.wake, feeding.on_copied = slaves.wake, program.server.wake
-    core.registration.slave_address = f"{own.slave_address or own.address}:{slaves.bound[0][1]}"
+    host, port = own.slave_address or own.address, slaves.bound[0][1]
+    overwrite(core.settings, replace(core.settings, slave_address=host, slave_port=port))  # it tells them to who asks
+    core.registration.slave_address = f"{host}:{port}"
     return program._replace(slaves=slaves)
 
 
