@@ -295,7 +295,8 @@ class Broker:
         for work in self.services.works:
             if taken := work():
                 works += taken
-        self.copies.feeding.stored(self.pending_replies.now.steady)
+        if self.copies.feeding.slaves:
+            self.copies.feeding.stored(self.pending_replies.now.steady)
         effects = self.peers.effects(self.backlog)
         effects += works
         if self.tables.touched or self._stopping:

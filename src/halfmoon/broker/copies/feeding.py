@@ -102,7 +102,8 @@ class Feeding:
         self.wake: Callable[[], None] = _nothing
         self.on_copied: Callable[[], None] = _nothing
         self._allowed = Networks(settings.slaves_from)
-        self._slaves: dict[int, _Slave] = {}
+        self.slaves: dict[int, _Slave] = {}
+        """By connection."""
         self._effects: list[CoreEffect] = []
         self._warnings = RateLimitedLog(log, now.steady)
         self._told_end, self._copied = store.end_offset, 0
@@ -124,7 +125,7 @@ class Feeding:
     @property
     def count(self) -> int:
         """How many slaves are connected and have reported."""
-        return sum(slave.next is not None for slave in self._slaves.values())
+        return sum(slave.next is not None for slave in self.slaves.values())
 
     def statuses(self, now: Steady) -> list[SlaveStatus]:
         """Return how far each slave has copied the log, in the order of their connections."""
@@ -134,7 +135,7 @@ class Feeding:
                 slave.remote, slave.next or 0, slave.copied, max(0, end - slave.copied), self._behind_ms(slave, now), slave.rate,
                 slave.next is not None and end - slave.copied < self._settings.slave_behind_max_bytes,
             )
-            for slave in self._slaves.values()
+            for slave in self.slaves.values()
         ]  # fmt: skip
 
     def _behind_ms(self, slave: _Slave, now: Steady) -> int:
@@ -146,7 +147,7 @@ class Feeding:
     def stored(self, now: Steady) -> None:
         """Note that the log may be longer than before, and have it sent."""
         end = self._store.end_offset
-        if end != self._told_end and self._slaves:
+        if end != self._told_end:
             self._told_end = end
             if not self._marks or now - self._marks[-1][1] >= _MARK_MS:
                 self._marks.append((end, now))
@@ -162,17 +163,17 @@ class Feeding:
         slave = _Slave(remote, now.steady)
         if not self._allowed.hold_peer(remote) if self._allowed else self._settings.acl_enable:
             self._refuse(peer, slave, f"its address is not in slaves_from ({see('replication')})")
-        elif len(self._slaves) >= SLAVES_MAX:
+        elif len(self.slaves) >= SLAVES_MAX:
             self._refuse(peer, slave, f"there are {SLAVES_MAX} slaves already")
         else:
-            self._slaves[peer] = slave
+            self.slaves[peer] = slave
 
     def certified(self, peer: int, names: tuple[str, ...]) -> None:
         """Ignore the names in a certificate."""
 
     def feed(self, peer: int, data: bytes) -> None:
         """Read reports."""
-        slave = self._slaves.get(peer)
+        slave = self.slaves.get(peer)
         if slave is None:
             return
         slave.heard = True
@@ -202,13 +203,13 @@ class Feeding:
         return segments.base(max(self._store.end_offset - 1, self._store.min_offset))
 
     def _refuse(self, peer: int, slave: _Slave, reason: str) -> None:
-        self._slaves.pop(peer, None)
+        self.slaves.pop(peer, None)
         self._effects.append(Close(peer, reason))
         self._warnings.warning("slave refused: peer=%s reason=%s", slave.remote, reason)
 
     def slow(self, peer: int, *, is_slow: bool) -> None:
         """Note that a slave does not read, or does again."""
-        if (slave := self._slaves.get(peer)) is not None:
+        if (slave := self.slaves.get(peer)) is not None:
             slave.is_slow = is_slow
 
     def unanswered(self, peer: int) -> bool:
@@ -217,7 +218,7 @@ class Feeding:
 
     def lost(self, peer: int, now: Instant) -> None:
         """Forget a slave that is gone."""
-        if (slave := self._slaves.pop(peer, None)) is not None and slave.next is not None:
+        if (slave := self.slaves.pop(peer, None)) is not None and slave.next is not None:
             self._warnings.warning("slave lost: peer=%s copied_offset=%d", slave.remote, slave.copied)
 
     # ------------------------------------------------------------ turns
@@ -225,11 +226,11 @@ class Feeding:
     def commit(self, now: Instant) -> bool:
         """Send each slave what it lacks, up to a bound; return whether more can be sent at once."""
         more = False
-        for peer, slave in list(self._slaves.items()):
+        for peer, slave in list(self.slaves.items()):
             if slave.heard:
                 slave.heard, slave.heard_at = False, now.steady
             more |= self._send(peer, slave, now.steady)
-        reported = sorted((slave.copied for slave in self._slaves.values() if slave.next is not None), reverse=True)
+        reported = sorted((slave.copied for slave in self.slaves.values() if slave.next is not None), reverse=True)
         wanted = self._settings.copies_wanted - 1
         if 0 < wanted <= len(reported) and reported[wanted - 1] > self._copied:
             self._copied = reported[wanted - 1]
@@ -270,14 +271,14 @@ class Feeding:
     def due(self, now: Instant) -> Steady | None:
         """When a heartbeat is due, or a silent slave is to be closed."""
         s = self._settings
-        silent = [slave.heard_at + s.slave_silence_ms for slave in self._slaves.values()]
-        heartbeats = [slave.sent_at + s.slave_heartbeat_ms for slave in self._slaves.values() if slave.next is not None]
+        silent = [slave.heard_at + s.slave_silence_ms for slave in self.slaves.values()]
+        heartbeats = [slave.sent_at + s.slave_heartbeat_ms for slave in self.slaves.values() if slave.next is not None]
         return min([*silent, *heartbeats], default=None)
 
     def tick(self, now: Instant) -> None:
         """Send heartbeats, and close slaves that say nothing."""
         self._warnings.tick(now.steady)
-        for peer, slave in list(self._slaves.items()):
+        for peer, slave in list(self.slaves.items()):
             if now.steady - slave.heard_at >= self._settings.slave_silence_ms:
                 self._refuse(peer, slave, f"it said nothing for {self._settings.slave_silence_ms} ms")
             elif slave.next is not None and now.steady - slave.sent_at >= self._settings.slave_heartbeat_ms:
@@ -290,9 +291,9 @@ class Feeding:
 
     def _await_last_copies(self) -> Op[None]:
         began = yield from steady()
-        while any(slave.next is not None and slave.copied < self._store.end_offset for slave in self._slaves.values()):
+        while any(slave.next is not None and slave.copied < self._store.end_offset for slave in self.slaves.values()):
             if (yield from steady()) - began >= LAST_COPIES_MS:
-                for slave in self._slaves.values():
+                for slave in self.slaves.values():
                     behind = self._store.end_offset - slave.copied
                     log.warning("slave not up to date at the stop: peer=%s behind_bytes=%d", slave.remote, behind)
                 return
