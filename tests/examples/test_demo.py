@@ -88,6 +88,7 @@ def processes_of(directory: Path) -> list[str]:
 def test_a_signal_ends_it_and_all_its_processes_without_a_traceback(tmp_path, number):
     kept = tmp_path / "kept"
     command = [sys.executable, "-m", "halfmoon", "demo", "--no-spark", "--orders", "10000", "--keep", str(kept)]
+    command = ["env", "--default-signal", *command]  # a test run under nohup ignores SIGHUP, and so would the demo
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             until(lambda: any("orders.py" in line for line in processes_of(kept)), "the order service")

@@ -48,9 +48,12 @@ def test_a_function_and_its_transaction_are_of_one_kind(sqlite_url):
         dispatch(write, aio.provider(lambda: None))
 
 
-@pytest.mark.parametrize("wrong", [3, object(), lambda: None, Session])
-def test_what_is_no_database_is_refused(wrong):
-    with pytest.raises(UsageError, match="a sessionmaker"):
+@pytest.mark.parametrize(
+    ("wrong", "wanted"),
+    [(3, "a sessionmaker"), (object(), "a sessionmaker"), (Session, "a sessionmaker"), (lambda: None, "by a provider: ")],
+)
+def test_what_is_no_database_is_refused(wrong, wanted):
+    with pytest.raises(UsageError, match=wanted):
         ledger_of(wrong)
 
 
