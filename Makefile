@@ -108,8 +108,8 @@ check: $(INSTALLED)  ## style, types and the tests nearest to what changed, side
 
 style: $(INSTALLED)
 	@$(BIN)/ruff check --quiet . && $(BIN)/ruff format --quiet --check .
-	@files=$$($(BIN)/python -m tools.available) && silent=$${files:+--follow-imports=silent}; \
-		$(BIN)/dmypy run --timeout 7200 -- $$silent $$files || { status=$$?; test $$status -eq 1 && exit 1; $(BIN)/mypy $$silent $$files; }
+	@files=$$($(BIN)/python -m tools.available); test -z "$$files" || exec $(BIN)/mypy --follow-imports=silent $$files; \
+		$(BIN)/dmypy run --timeout 7200 || { status=$$?; test $$status -eq 1 && exit 1; $(BIN)/mypy; }
 
 affected: $(INSTALLED)
 	@$(BIN)/python -m tools.affected --run $(ARGS)
@@ -162,7 +162,8 @@ conformance: $(INSTALLED)  ## Apache's own integration tests against two masters
 	$(BIN)/python tools/conformance $(ARGS)
 
 docs: $(INSTALLED)  ## write again what is generated from the source; ARGS=--check says whether it is stale
-	@for tool in tools/generate_*.py; do echo $$tool; $(BIN)/python -m tools.$$(basename $$tool .py) $(ARGS) || exit 1; done
+	@for tool in tools/generate_*.py; do $(BIN)/python -m tools.available $$tool || continue; \
+		echo $$tool; $(BIN)/python -m tools.$$(basename $$tool .py) $(ARGS) || exit 1; done
 
 pictures: $(INSTALLED)  ## the console's pictures in docs/images once more, by its tests in Chromium
 	CONSOLE_PICTURES=1 $(BIN)/python -m pytest tests/console/browser $(ARGS)

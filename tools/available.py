@@ -3,6 +3,7 @@
 A source needs the packages that it imports. A test also needs those of the modules that it loads, and of the module that it tests.
 
     .venv/bin/python -m tools.available        sources for mypy, separated by spaces; nothing where all are available
+    .venv/bin/python -m tools.available FILE   whether a program can run (exit code 0), or which packages it lacks (1)
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import ast
 import sys
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -77,8 +78,19 @@ def _at_once(statements: list[ast.stmt]) -> Iterator[ast.Import | ast.ImportFrom
             yield statement
 
 
-def main() -> int:
-    """Print the sources that mypy can check, and name on standard error the packages whose sources are left out."""
+def lacks(file: str, root: Path = ROOT) -> list[str]:
+    """Return the packages that a program loads and that are not installed."""
+    known = files_of(root)
+    names = {name for each in _loaded(file, root) for name in _top(each, root, whole=False)}
+    return sorted(name for name in names if _missing(name) and file_of(name, known) is None)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print the sources that mypy can check, and name on standard error the packages whose sources, or programs, are left out."""
+    if arguments:
+        if packages := lacks(arguments[0]):
+            print(f"{arguments[0]} is left out without {', '.join(packages)}: make setup installs these", file=sys.stderr)
+        return 1 if packages else 0
     mypy = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mypy"]
     untyped = {name.removesuffix(".*") for override in mypy["overrides"] for name in override["module"]}
     known = sorted(file for file in files_of(ROOT) if any(file == place or file.startswith(f"{place}/") for place in mypy["files"]))
@@ -90,4 +102,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -29,6 +29,14 @@ def tree(tmp_path):
     return tmp_path
 
 
+def test_a_program_lacks_what_is_loaded_with_it(tree):
+    (tree / "tools").mkdir()
+    (tree / "tools" / "write.py").write_text("from halfmoon import plain\nfrom halfmoon.table import rows")
+    (tree / "tools" / "read.py").write_text("from halfmoon import plain")
+    assert available.lacks("tools/write.py", tree) == ["no_such_table"]
+    assert available.lacks("tools/read.py", tree) == []
+
+
 def test_a_source_needs_what_it_imports_and_a_test_what_its_modules_load(tree):
     assert available.missing(TREE, tree) == {
         "src/halfmoon/lake.py": ["no_such_lake"],
@@ -41,7 +49,7 @@ def test_a_source_needs_what_it_imports_and_a_test_what_its_modules_load(tree):
 
 
 def test_with_everything_installed_nothing_is_left_out(capsys):
-    assert available.main() == 0
+    assert available.main([]) == 0
     assert capsys.readouterr() == ("", "")
 
 

@@ -58,3 +58,12 @@ def test_too_many_are_refused(talk):
     talk.broker.pending_replies.waiting_max = 0
     with pytest.raises(SystemBusy):
         talk.broker.pending_replies.check_room()
+
+
+def test_once_the_store_has_failed_a_reply_that_must_be_durable_is_refused(talk):
+    log = []
+    talk.send()
+    talk.broker.store.health.fail("a sync failed")
+    talk.broker.pending_replies.when_durable(called(log, "durable"))
+    talk.turn()
+    assert log == [("durable", 14)]

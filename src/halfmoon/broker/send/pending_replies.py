@@ -131,7 +131,8 @@ class PendingReplies(Service):
 
     def when_durable(self, done: Done) -> None:
         """Call ``done`` as `after_flush` does, once all is durable, in any flush mode; a sync for it starts now."""
-        if self._store.failure is None and self._is_kept(pending := self._pending(done, 0, durable=True)):
+        pending = self._pending(done, 0, durable=True)
+        if self._store.failure is None and self._is_kept(pending):
             done(None, self.now)
         else:
             self._syncs = True
