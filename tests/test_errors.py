@@ -41,7 +41,7 @@ def test_name_servers_that_do_not_answer_are_named_with_their_reasons() -> None:
     error = errors.NoNameServerAnswers({"a:1": NetworkError("a:1 refused", "a:1"), "b:2": NetworkError("b:2 silent", "b:2")})
     assert str(error) == (
         "no name server answers: a:1 refused; b:2 silent; "
-        "check the address (port 9876 by default), and that a name server runs there"
+        "check the address (port 9876 by default), that a name server runs there, and whether it requires TLS"
     )
     assert error.address == "a:1;b:2"
 

@@ -151,7 +151,7 @@ class NoNameServerAnswers(NetworkError):
 
     def __init__(self, errors: dict[str, NetworkError]) -> None:
         reasons = "; ".join(str(error) for error in errors.values())
-        remedy = "check the address (port 9876 by default), and that a name server runs there"
+        remedy = "check the address (port 9876 by default), that a name server runs there, and whether it requires TLS"
         super().__init__(f"no name server answers: {reasons}; {remedy}", ";".join(errors))
 
 

@@ -450,7 +450,7 @@ async def test_a_wrong_port_of_a_name_server_is_one_line_with_the_address_the_re
         await asyncio.sleep(1.2)  # it asks again meanwhile, after 0.25 s and 0.75 s
 
     (line,) = [entry for entry in caplog.records if entry.levelno >= logging.WARNING]
-    remedy = "check the address (port 9876 by default), and that a name server runs there"
+    remedy = "check the address (port 9876 by default), that a name server runs there, and whether it requires TLS"
     assert line.getMessage() == f"C cannot consume orders: no name server answers: {reason.format(address)}; {remedy}; trying again"
     assert line.exc_info is None
 

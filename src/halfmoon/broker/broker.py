@@ -335,7 +335,7 @@ class Broker:
 
     def _runtime_texts(self) -> dict[str, str]:
         """Return what the broker itself adds to the runtime information (28): the compiled twin, refusals, and faults if any."""
-        faults = [self.store.refusal, self.store.health.short, self.delays.redeliveries.fault]
+        faults = [self.store.refusal, self.store.health.short, self.delays.redeliveries.fault, self.copies.fault]
         faults += [f"{path} is not saved: {reason}" for path, reason in sorted(self.tables.failed.items())]
         refused = sum(count for code, count in self.peers.refusals.items() if code != NOT_ONLINE)
         texts = {"nativeVersion": NATIVE or "", "requestsRefused": str(refused)}

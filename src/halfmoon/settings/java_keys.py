@@ -61,7 +61,7 @@ _REASONS = {
         memTableFlushIntervalMs realTimePersistRocksDBConfig enableRocksDBLog rocksdbCQDoubleWriteEnable
         bottomMostCompressionTypeForConsumeQueueStore rocksdbCompressionType rocksdbFlushWalFrequency
         rocksdbWalFileRollingThreshold readUnCommitted enabledAppendPropCRC configManagerVersion""",
-    "replication is not built yet": """
+    "there is no automatic failover, and a slave of Halfmoon serves nobody": """
         haMasterAddress haMaxGapNotInSync offsetCheckInSlave totalReplicas minInSyncReplicas
         allAckInSyncStateSet enableAutoInSyncReplicas haFlowControlEnable maxHaTransferByteInSecond haMaxTimeSlaveNotCatchup
         syncMasterFlushOffsetWhenStartup maxSlaveResendLength syncFromLastFile asyncLearner dLegerGroup dLegerPeers dLegerSelfId
@@ -129,7 +129,7 @@ PLACES = {
 REFUSED: dict[str, tuple[frozenset[str], str]] = {
     "enableDLegerCommitLog": (frozenset({"false"}), "replication by log consensus is not built"),
     "enableControllerMode": (frozenset({"false"}), "replication by a controller is not built"),
-    "duplicationEnable": (frozenset({"false"}), "replication is not built yet"),
+    "duplicationEnable": (frozenset({"false"}), "there is no automatic failover, and a slave of Halfmoon serves nobody"),
     "storeType": (frozenset({"default"}), "the store has one form"),
     "enableConsumeQueueExt": (frozenset({"false"}), "extended queue entries are not built"),
 }

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from halfmoon.broker.settings import BrokerRole
-from halfmoon.wire.bodies import CopiesState, from_json
-from halfmoon.wire.headers.admin import GetBrokerHaStatus
+from halfmoon.wire.bodies import CopiesState, KVTable, from_json
+from halfmoon.wire.headers.admin import GetBrokerHaStatus, GetBrokerRuntimeInfo
 from tests.broker.copies.slave import Port
 from tests.broker.copies.test_feeding import fill
 
@@ -45,3 +45,18 @@ def test_slaves_are_monitored(talk: Any, port: Port) -> None:
 def test_replies_wait_for_slaves_of_a_sync_master_that_wants_copies(make_talk: Any, settings: dict[str, Any], waits: bool) -> None:
     talk = make_talk(**settings)
     assert (talk.broker.pending_replies.slaves is not None) is waits
+
+
+def test_a_sync_master_without_enough_slaves_reports_a_fault(make_talk: Any) -> None:
+    def faults() -> str | None:
+        return from_json(KVTable, talk.ask(GetBrokerRuntimeInfo()).body).table.get("brokerFaults")
+
+    talk = make_talk(role=BrokerRole.SYNC_MASTER)
+    assert faults() == "sends are not copied: 0 of 1 slaves are connected and not too far behind"
+    port = Port(talk)
+    port.report(port.connect(1), talk.broker.store.end_offset)
+    assert faults() is None
+    port.core.lost(1, talk.instant)
+    assert faults() is not None
+    talk = make_talk()
+    assert faults() is None

@@ -36,8 +36,8 @@ def test_names_whose_help_has_the_word_are_suggested(run_alone, words, said):
     [
         ("group stuck", "There are list, show, lag, skip, create, delete, reset."),
         ("group list --verbose", "There are --topic, --all, --names, --nameserver, --json,"),
-        ("bench --seconds 5", "Options of a command stand behind it: halfmoon bench COMMAND --seconds."),
-        ("--nameserver 127.0.0.1:1 topic list", "Options of a command stand behind it: halfmoon COMMAND --nameserver."),
+        ("bench --seconds 5", "Options stand behind a command: `halfmoon bench COMMAND --help` lists them."),
+        ("--nameserver 127.0.0.1:1 topic list", "Options stand behind a command: `halfmoon COMMAND --help` lists them."),
     ],
 )
 def test_where_no_name_is_near_all_are_named(run_alone, words, said):

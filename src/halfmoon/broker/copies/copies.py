@@ -20,8 +20,18 @@ class Copies(Service):
     def __init__(self, context: Context, now: Instant) -> None:
         settings, store = context.settings, context.store
         self._store, self.feeding = store, Feeding(settings, store, now)
-        if settings.role is BrokerRole.SYNC_MASTER and settings.copies_wanted > 1:
+        self._settings = settings
+        self._is_waited_for = settings.role is BrokerRole.SYNC_MASTER and settings.copies_wanted > 1
+        if self._is_waited_for:
             context.pending_replies.slaves = self.feeding
+
+    @property
+    def fault(self) -> str | None:
+        """Why sends are not copied although they should be; None: they are, or need not be."""
+        if not self._is_waited_for or not self.feeding.is_behind:
+            return None
+        wanted = self._settings.copies_wanted - 1
+        return f"sends are not copied: {self.feeding.count} of {wanted} slaves are connected and not too far behind"
 
     def handlers(self) -> Handlers:
         """Return the handler of 907."""

@@ -124,7 +124,7 @@ def cluster(nameserver: str) -> Iterator[Check]:
         if not members:
             yield Check("brokers", PROBLEM, "the name servers know no broker", f"halfmoon broker --nameserver '{nameserver}'")
             return
-        versions: set[str] = set()
+        answered, versions = False, set[str]()
         for name, address in members:
             try:
                 info = admin.broker_runtime_info(address)
@@ -138,12 +138,14 @@ def cluster(nameserver: str) -> Iterator[Check]:
                 yield Check(name, PROBLEM, f"refuses the request: {text_of(exc)}", "see the broker's log")
             else:
                 version = " native ".join(filter(None, (info.get("brokerVersionDesc", "unknown"), info.get("nativeVersion"))))
-                versions.add(version)
+                answered = True
+                if "nativeVersion" in info:  # a broker of Apache's beside ours, such as a slave, has a version of its own
+                    versions.add(version)
                 yield from _broker(name, version, info, _took_ms(partial(admin.broker_runtime_info, address)))
         if len(versions) > 1:
             text = f"brokers run {' and '.join(sorted(versions))}"
             yield Check("versions of brokers", NOTE, text, "upgrade the older ones, one by one")
-        if versions:
+        if answered:
             source = next((name for name in CREDENTIALS if os.environ.get(name)), None)
             signed = f"requests are signed by the account of {source}" if source else "brokers take unsigned requests"
             yield Check("account", OK, signed)
@@ -202,14 +204,19 @@ def ports() -> Iterator[Check]:
         except OSError:
             yield Check(name, OK, f"free: halfmoon serve puts its {wanted} there")
             continue
-        with halfmoon.Admin(nameserver=address) as admin:
-            try:
-                kind = admin.server_kind(address)
-            except NetworkError:
-                kind = None
+        kind = _kind(address, use_tls=False) or _kind(address, use_tls=True)
         if kind == wanted:
             yield Check(name, OK, f"a {kind} listens")
         else:
-            what = f"a {kind} listens" if kind else "a program listens that does not speak RocketMQ's protocol unencrypted"
+            what = f"a {kind} listens" if kind else "a program listens that does not speak RocketMQ's protocol"
             option = "--nameserver-port" if wanted == "name server" else "--broker-port"
             yield Check(name, WARNING, f"{what}, where halfmoon serve puts its {wanted}", f"stop it, or give {option}")
+
+
+def _kind(address: str, *, use_tls: bool) -> str | None:
+    """Return what server listens on this machine; None: none that speaks RocketMQ's protocol in this way."""
+    with halfmoon.Admin(nameserver=address, use_tls=use_tls, tls_verify=False) as admin:
+        try:
+            return admin.server_kind(address)
+        except HalfmoonError:
+            return None

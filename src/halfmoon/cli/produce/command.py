@@ -20,6 +20,13 @@ from halfmoon.model import Message, SendResult, SendStatus
 
 app = App()
 
+NOT_KEPT = {
+    SendStatus.FLUSH_DISK_TIMEOUT: "the broker's disk was too slow to say that it has it",
+    SendStatus.FLUSH_SLAVE_TIMEOUT: "no slave has copied it in time",
+    SendStatus.SLAVE_NOT_AVAILABLE: "no slave is there to copy it",
+}
+"""Promises of a broker that were not kept, by the status of the send."""
+
 
 Bodies = Annotated[
     list[str] | None,
@@ -84,6 +91,7 @@ def produce(
             sent += 1
             _show(result, as_json=as_json)
             if result.status is not SendStatus.SEND_OK:
+                say(f"halfmoon: the message is stored, and consumers get it; but {NOT_KEPT[result.status]}", error=True)
                 raise click.exceptions.Exit(1)
     if not sent:
         raise click.exceptions.Exit(

@@ -20,7 +20,7 @@ def with_suggestions(error: click.NoSuchOption | click.NoSuchCommand) -> click.U
     if near:
         text = f"Did you mean {' or '.join(map(repr, near))}?"
     elif isinstance(error, click.NoSuchOption) and error.ctx is not None and isinstance(error.ctx.command, click.Group):
-        text = f"Options of a command stand behind it: {error.ctx.command_path} COMMAND {given}."
+        text = f"Options stand behind a command: `{error.ctx.command_path} COMMAND --help` lists them."
     else:
         text = f"There are {', '.join(known)}." if known else ""
     return click.UsageError(f"{error.message} {text}".rstrip(), error.ctx)
