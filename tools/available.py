@@ -88,9 +88,9 @@ def lacks(file: str, root: Path = ROOT) -> list[str]:
 def main(arguments: Sequence[str]) -> int:
     """Print the sources that mypy can check, and name on standard error the packages whose sources, or programs, are left out."""
     if arguments:
-        if packages := lacks(arguments[0]):
-            print(f"{arguments[0]} is left out without {', '.join(packages)}: make setup installs these", file=sys.stderr)
-        return 1 if packages else 0
+        if absent := lacks(arguments[0]):
+            print(f"{arguments[0]} is left out without {', '.join(absent)}: make setup installs these", file=sys.stderr)
+        return 1 if absent else 0
     mypy = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mypy"]
     untyped = {name.removesuffix(".*") for override in mypy["overrides"] for name in override["module"]}
     known = sorted(file for file in files_of(ROOT) if any(file == place or file.startswith(f"{place}/") for place in mypy["files"]))
