@@ -122,6 +122,18 @@ def log_failure(
     )
 
 
+def without_our_frames(error: HalfmoonError) -> HalfmoonError:
+    """Return an error without the frames of Halfmoon in its traceback and in those of its causes. At DEBUG they stay."""
+    if not logging.getLogger("halfmoon").isEnabledFor(logging.DEBUG):
+        cause: BaseException | None = error
+        for _ in range(ERRORS_MAX):
+            if cause is None:
+                break
+            cause.with_traceback(_user_frames(cause.__traceback__))
+            cause = cause.__cause__ or cause.__context__
+    return error
+
+
 def _user_frames(link: TracebackType | None) -> TracebackType | None:
     """Return a traceback from the user's first frame on, without frames of Halfmoon; None: it has no frame of the user's."""
     links: list[TracebackType] = []

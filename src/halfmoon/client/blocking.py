@@ -13,7 +13,8 @@ from halfmoon.client.constructors.by_keyword import ByKeyword
 from halfmoon.client.core.produce.send import Sender
 from halfmoon.client.lifecycle import Client
 from halfmoon.effects import Op
-from halfmoon.errors import NotRunning
+from halfmoon.errors import HalfmoonError, NotRunning
+from halfmoon.logs import without_our_frames
 from halfmoon.runtime.connections.blocking_connections import BlockingConnections
 from halfmoon.runtime.drivers.blocking_driver import BlockingDriver, Wait
 from halfmoon.runtime.drivers.threads import BackgroundLoop
@@ -68,7 +69,10 @@ class Blocking(ByKeyword):
 
         Raises NotRunning, and what the operation raises.
         """
-        return self._loop.call(self._client.run(operation))
+        try:
+            return self._loop.call(self._client.run(operation))
+        except HalfmoonError as exc:
+            raise without_our_frames(exc)  # noqa: B904 - it is the same error
 
     def submit(self, operation: Op[T]) -> Future[T]:
         """Begin an operation on the event loop of blocking clients and return at once; the future gives its result."""
@@ -122,7 +126,10 @@ class BlockingSender(Blocking):
         """
         self._client.running()
         assert self._driver is not None
-        return self._driver.run(operation, wait)
+        try:
+            return self._driver.run(operation, wait)
+        except HalfmoonError as exc:
+            raise without_our_frames(exc)  # noqa: B904 - it is the same error
 
     async def run_async(self, operation: Op[T]) -> T:
         """Run an operation as `run` on any event loop, which it does not block: the user's code is called, and awaited, there."""

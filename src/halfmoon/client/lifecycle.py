@@ -17,7 +17,8 @@ from halfmoon.client.constructors.name_servers import default_name_servers
 from halfmoon.client.core.instance import Instance, client_id
 from halfmoon.client.settings import ENVIRONMENT, ClientSettings, settings_of, with_environment
 from halfmoon.effects import Op
-from halfmoon.errors import NoNameServer, NotRunning, SettingError, UsageError
+from halfmoon.errors import HalfmoonError, NoNameServer, NotRunning, SettingError, UsageError
+from halfmoon.logs import without_our_frames
 from halfmoon.model import split_addresses
 from halfmoon.runtime.clock import Clock
 from halfmoon.runtime.connections.asyncio_connections import Connections, local_ip
@@ -198,7 +199,10 @@ class Client(ByKeyword, Generic[S]):
         """
         driver = self.running()
         self._check_loop()
-        return await driver.run(operation)
+        try:
+            return await driver.run(operation)
+        except HalfmoonError as exc:
+            raise without_our_frames(exc)  # noqa: B904 - it is the same error
 
     async def conclude(self, operation: Op[T]) -> T:
         """Run an operation as `run`, also when the client is closed meanwhile: what it asks for fails then."""
