@@ -10,6 +10,7 @@ def test_what_waits_is_listed_and_cancelled(run, topic):
     found = run("delay", "list", "--topic", topic, "--json").json()
     assert [(one["level"], one["keys"], one["tag"]) for one in found["messages"]] == [(18, "", ""), (0, "k1", "A")]
     assert found["messages"][1]["handle"] == sent["recall_handle"]
+    assert found["messages"][1]["msg_id"] == sent["msg_id"], "names are those of the other commands"
     shown = run("delay", "list", "--topic", topic)
     assert shown.code == 0
     assert sent["msg_id"] in shown.out

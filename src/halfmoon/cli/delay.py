@@ -9,7 +9,7 @@ from halfmoon.cli.shared.app import App, Argument
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.options import LOCAL, Json, Limit, NameServer, OneTopic, Topic, Yes, confirm
 from halfmoon.cli.shared.output import show_json, show_table
-from halfmoon.shown.texts import span_text, time_text
+from halfmoon.shown.texts import facts_of, span_text, time_text
 
 app = App(
     help="List and cancel delayed messages.\n\nExample: halfmoon delay list --topic orders",
@@ -31,7 +31,7 @@ def list_(
         waiting = admin.delayed_messages(topic=topic, count_max=limit)
     if as_json:
         by_level = {str(level): count for level, count in waiting.by_level.items()}
-        show_json({"messages": waiting.messages, "by_level": by_level}, rows="messages")
+        show_json({"messages": [facts_of(message) for message in waiting.messages], "by_level": by_level}, rows="messages")
         return len(waiting.messages)
     rows = [
         (
