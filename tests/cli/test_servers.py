@@ -507,3 +507,21 @@ def test_a_broker_without_a_name_server_says_that_clients_do_not_find_it(start, 
     _, text = server.process.communicate(timeout=60)
 
     assert "has no name server, so clients do not find it" in text
+
+
+def test_a_slave_copies_the_broker_that_is_named_and_ends_cleanly(start: Start, tmp_path: Path) -> None:
+    master = start("serve", *FREE, "--data", str(tmp_path / "master"))
+    slave = start("broker", "--slave-of", "broker-a", "--nameserver", master.nameserver, "--data", str(tmp_path / "copy"))
+    assert slave.facts["slave_of"] == "broker-a"
+    with Producer(group="P", nameserver=master.nameserver) as producer:
+        producer.send(Message("orders", b"1"))
+    copy = tmp_path / "copy" / "consumequeue" / "orders"
+    until(copy.exists, "the slave to copy the message")
+    assert slave.stop() == 0
+    assert not (tmp_path / "copy" / "abort").exists()
+
+
+def test_a_slave_has_the_name_of_its_master(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--slave-of", "broker-a", "--broker-name", "broker-b"]
+    assert servers.run_server("broker", arguments) == 2
+    assert "--slave-of NAME is the name of the broker: leave out --broker-name" in capsys.readouterr().err

@@ -168,7 +168,8 @@ def hasty(broker: Any) -> None:
 @faulty_broker
 def loose(broker: Any) -> None:
     """A broker that lets consumers read with sync flush before the sync."""
-    for each in (broker.store, broker.store._appending, broker.pending_replies, broker.sends):
+    broker.store.sync_flush = False
+    for each in (broker.store._appending, broker.pending_replies, broker.sends):
         each._sync_flush = False
 
 

@@ -47,7 +47,7 @@ def test_the_remark_is_the_originals_with_the_reason_where_there_is_one():
     assert not_supported(9999) == " request type 9999 not supported"
     assert REFUSED[13].reason == NEVER
     assert not_supported(13) == " request type 13 not supported"
-    assert not_supported(905).endswith("905 not supported: slaves are RocketMQ's; a broker of Halfmoon is always a master")
+    assert not_supported(905).endswith("905 not supported: roles do not change while a broker runs")
 
 
 def test_texts_name_the_request_whether_it_is_answered_or_refused():

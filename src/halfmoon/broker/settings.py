@@ -20,7 +20,7 @@ class AclMode(Enum):
 
 
 class BrokerRole(Enum):
-    """Whether a send waits until slaves have copied it. Slaves themselves are not built yet."""
+    """Whether a send waits until slaves have copied it. A slave is started by ``--slave-of``."""
 
     ASYNC_MASTER = 0
     SYNC_MASTER = 1
@@ -44,7 +44,7 @@ class BrokerSettings(ConnectionSettings):
     name: str = setting(
         "broker-a", java="brokerName", form=forms.NAME, why="A master and its slaves have the same name and hold the same messages."
     )
-    broker_id: int = setting(0, java="brokerId", low=0, high=0, why="0 is the master; slaves are not supported yet.")
+    broker_id: int = setting(0, java="brokerId", low=0, high=0, why="0 is the master; slaves are started by --slave-of.")
     address: str = setting(
         "127.0.0.1", java="brokerIP1", form=forms.IP, why="Address that clients connect to; part of every message id."
     )
@@ -65,6 +65,13 @@ class BrokerSettings(ConnectionSettings):
         256 * 1024**2, java="haSlaveFallbehindMax", low=1024, high=2**40,
         why="SYNC_MASTER: when slaves lack more of the log than this, sends do not wait for them: the answer is 11.",
     )  # fmt: skip
+    master_slave_port: str = setting(
+        "", java="haMasterAddress", form=forms.ADDRESSES,
+        why="Where a slave copies the master's log, host:port; empty: it asks the master.",
+    )  # fmt: skip
+    slave_sync_ms: int = setting(
+        10_000, low=100, high=3_600_000, why="Interval at which a slave copies topics, groups and progress from the master."
+    )
     slave_port: int = setting(
         0, java="haListenPort", low=0, high=65535,
         why="Port where slaves copy the log; 0: the one above the port for clients, or none where that is taken.",

@@ -27,6 +27,7 @@ from halfmoon.programs.cluster import BROKERS_MAX, cluster
 from halfmoon.programs.configuration import BROKER, NAME_SERVER, ServerSettings, configuration
 from halfmoon.programs.embedded import SMALL, Program, Programs, broker, kill, name_server, run
 from halfmoon.programs.ephemeral import temporary_directory
+from halfmoon.programs.standby import standby
 from halfmoon.settings.forms import is_loopback
 from halfmoon.settings.java_keys import PLACES
 from halfmoon.settings.tls import TlsMode
@@ -58,6 +59,9 @@ NAME_SERVER_PORT = Flag("--nameserver-port", "PORT", "nameserver.port", "Port of
 BROKER_PORT = Flag("--broker-port", "PORT", "broker.port", "Port of the broker; 0 takes a free one.", "10911")
 BROKER_NAME = Flag("--broker-name", "NAME", "broker.name", "Name of the broker.", "broker-a")
 CLUSTER = Flag("--cluster", "NAME", "broker.cluster", "Cluster of the broker.", "DefaultCluster")
+SLAVE_OF = Flag(
+    "--slave-of", "NAME", None, "Copy the messages of the broker of this name, and serve nobody; start a broker on them later."
+)
 REGISTER_WITH = Flag(
     "--nameserver",
     "ADDRESSES",
@@ -87,8 +91,8 @@ OPTIONS = {
     ),
     "nameserver": (DATA, CONFIG, HOST, NAME_SERVER_PORT, SET, NAMES_REMOTE, HTTP_PORT, LOG, JSON),
     "broker": (
-        DATA, CONFIG, HOST, BROKER_PORT, BROKER_NAME, CLUSTER, REGISTER_WITH, SET, ACL, ALLOW_REMOTE, INSECURE, HTTP_PORT, LOG,
-        JSON,
+        DATA, CONFIG, HOST, BROKER_PORT, BROKER_NAME, CLUSTER, REGISTER_WITH, SLAVE_OF, SET, ACL, ALLOW_REMOTE, INSECURE,
+        HTTP_PORT, LOG, JSON,
     ),
 }  # fmt: skip
 
@@ -105,12 +109,14 @@ HELP = {
     Example: halfmoon nameserver --data ./names --nameserver-port 9876""",
     "broker": """Run a broker alone: another master of a cluster.
 
-    Example: halfmoon broker --nameserver 127.0.0.1:9876 --broker-name broker-b --broker-port 10921 --data ./data-b""",
+    Example: halfmoon broker --nameserver 127.0.0.1:9876 --broker-name broker-b --broker-port 10921 --data ./data-b
+
+    Example: halfmoon broker --nameserver 127.0.0.1:9876 --slave-of broker-a --data ./copy""",
 }
 
 MISSED_IF_IGNORED = frozenset({
     "rejectPullConsumerEnable", "enableBroadcastOffsetStore",
-    "haMasterAddress", "slaveReadEnable", "storePathDLedgerCommitLog", "storePathEpochFile", "storePathBrokerIdentity",
+    "slaveReadEnable", "storePathDLedgerCommitLog", "storePathEpochFile", "storePathBrokerIdentity",
     "readOnlyCommitLogStorePaths", "kvConfigPath", "configStorePath", "brokerConfigPath",
 })  # fmt: skip
 """RocketMQ's keys that would change results for users, and are ignored here: this is logged as a warning."""
@@ -184,7 +190,8 @@ def serve(name: str, values: Mapping[str, Any]) -> int:
                 if values.get("until_eof"):  # not before: until the loop has its signals, one ends the process as it stands
                     Thread(target=_stop_at_eof, daemon=True).start()
 
-            run(lambda: _programs(name, settings, data, count, console), ready, settings.http)
+            is_slave = values.get("slave_of") is not None
+            run(lambda: _programs(name, settings, data, count, console, is_slave=is_slave), ready, settings.http)
     except HalfmoonError as exc:
         return _refused(name, exc, as_json=as_json)
     except OSError as exc:
@@ -220,6 +227,10 @@ def settings_from(name: str, values: Mapping[str, Any], environment: Mapping[str
     environment = {variable: text for variable, text in environment.items() if variable not in NAMESERVER_VARIABLES}
     small = [f"{key}={value}" for key, value in {**SMALL, **_FREE_PORTS}.items()] if values.get("ephemeral") else []
     flags = [f"{o.setting}={values[o.name]}" for o in OPTIONS[name] if o.setting and values.get(o.name) is not None]
+    if values.get("slave_of") is not None:
+        if values.get("broker_name") is not None:
+            raise UsageError("--slave-of NAME is the name of the broker: leave out --broker-name")
+        flags.append(f"broker.name={values['slave_of']}")
     if values.get("acl") is not None:
         flags += ["broker.acl_enable=true", f"broker.acl_file={values['acl']}"]
     settings = configuration(
@@ -297,7 +308,11 @@ def _console(values: Mapping[str, Any], data: Path) -> ConsoleChild | None:
     return ConsoleChild(default if port is None else int(port), data / "console")
 
 
-async def _programs(name: str, settings: ServerSettings, data: Path, count: int, console: ConsoleChild | None) -> Programs:
+async def _programs(
+    name: str, settings: ServerSettings, data: Path, count: int, console: ConsoleChild | None, *, is_slave: bool
+) -> Programs:
+    if is_slave:
+        return (await standby(settings, data),)
     if name == "serve":
         programs = await cluster(settings, data, count)
         try:
@@ -351,6 +366,10 @@ def _say_ready(programs: Programs, data: Path, watched_at: str, console: str, *,
         facts = {**first, **facts}
         facts.setdefault("brokers", {})[own.name] = program.address
         texts.append(f"broker {own.name} {program.address}" + ("" if own.nameserver else " (registered nowhere)"))
+    for program in programs:
+        if program.standby is not None:
+            facts |= {"slave_of": program.standby.settings.name, "nameserver": program.standby.settings.nameserver}
+            texts.append(f"slave of {program.standby.settings.name}")
     if watched_at:
         facts["http"] = watched_at
         texts.append(f"monitoring {watched_at}/metrics")

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from halfmoon.broker.access.files import RuleFiles
 from halfmoon.broker.broker import Broker
+from halfmoon.broker.copies.standby import Standby
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.documentation import see
 from halfmoon.errors import HalfmoonError, SettingError
@@ -36,6 +37,7 @@ from halfmoon.runtime.files.permissions import PERMISSIONS, report_readable
 from halfmoon.runtime.loop import run_loop
 from halfmoon.runtime.readiness import READY, notify
 from halfmoon.runtime.server.certificates import Certificates
+from halfmoon.runtime.server.outgoing import Outgoing
 from halfmoon.runtime.server.process import STOP_MS, Address, keep_freed_memory, run_until_signal
 from halfmoon.runtime.server.server import Server
 from halfmoon.runtime.tls import ClientTls
@@ -96,10 +98,15 @@ class Program(NamedTuple):
     disk: RealDisk | None = None
     slaves: Server | None = None
     """The port of a broker where slaves copy its log."""
+    standby: Standby | None = None
+    """The core of a slave, and what connects it to its master."""
+    outgoing: Outgoing | None = None
 
     @property
-    def servers(self) -> list[Server]:
+    def servers(self) -> list[Server | Outgoing]:
         """Its ports, in the order of starting: a stop sends slaves the last messages before it gives back the log."""
+        if self.outgoing is not None:
+            return [self.outgoing]
         return [*filter(None, [self.slaves]), self.server]
 
     @property
@@ -115,8 +122,9 @@ class Program(NamedTuple):
             await self.driver.close()
         if self.connections is not None:
             await self.connections.close()
-        if self.broker is not None:
-            self.broker.close(self.server.clock.instant())
+        core = self.broker or self.standby
+        if core is not None:
+            core.close(self.server.clock.instant())
 
     async def kill(self) -> None:
         """End as a killed process does, started or not: nothing more is answered, told or saved, and the directory is free."""
@@ -189,14 +197,14 @@ async def broker(
     """
     clock = Clock()
     certificates = certificates or Certificates(settings.tls)
-    connections = Connections(signs=_signs(settings.broker), tls=_outgoing_tls(certificates.settings, beside), probed=True)
+    connections = outgoing_connections(settings, certificates, beside)
     driver = AsyncioDriver(connections, clock)
     chosen = random if random is not None else Random(SystemRandom().getrandbits(64))
 
     disks: list[RealDisk] = []
 
     def make(_host: str, port: int) -> Broker:
-        disks.append(_disk(data, settings.store))  # not before the port is ours
+        disks.append(store_directory(settings, data))  # not before the port is ours
         shown = replace(settings.broker, port=port, processors=settings.broker.processors or os.cpu_count() or 0)
         return Broker(shown, _as_it_is(settings.store, data), disks[0], chosen, clock.instant(), _rule_files(settings))
 
@@ -437,6 +445,16 @@ def _outgoing_tls(tls: TlsSettings, beside: str) -> OutgoingTls | None:
         )
     asked = ClientTls(tls.client_trust, tls.client_cert, tls.client_key, tls.client_key_password, tls.client_auth_server)
     return OutgoingTls(asked, frozenset(filter(None, [beside])))
+
+
+def outgoing_connections(settings: ServerSettings, certificates: Certificates, beside: str = "") -> Connections:
+    """Return the connections of a broker to name servers and other brokers. Raises SettingError."""
+    return Connections(signs=_signs(settings.broker), tls=_outgoing_tls(certificates.settings, beside), probed=True)
+
+
+def store_directory(settings: ServerSettings, data: Path) -> RealDisk:
+    """Return the directory of a broker, as its settings have it."""
+    return _disk(data, settings.store)
 
 
 def _disk(data: Path, settings: StoreSettings, *, report: bool = True) -> RealDisk:

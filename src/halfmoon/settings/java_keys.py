@@ -62,7 +62,7 @@ _REASONS = {
         bottomMostCompressionTypeForConsumeQueueStore rocksdbCompressionType rocksdbFlushWalFrequency
         rocksdbWalFileRollingThreshold readUnCommitted enabledAppendPropCRC configManagerVersion""",
     "there is no automatic failover, and a slave of Halfmoon serves nobody": """
-        haMasterAddress haMaxGapNotInSync offsetCheckInSlave totalReplicas minInSyncReplicas
+        haMaxGapNotInSync offsetCheckInSlave totalReplicas minInSyncReplicas
         allAckInSyncStateSet enableAutoInSyncReplicas haFlowControlEnable maxHaTransferByteInSecond haMaxTimeSlaveNotCatchup
         syncMasterFlushOffsetWhenStartup maxSlaveResendLength syncFromLastFile asyncLearner dLegerGroup dLegerPeers dLegerSelfId
         preferredLeaderId isEnableBatchPush enableBatchPush enableSlaveActingMaster enableRemoteEscape skipPreOnline

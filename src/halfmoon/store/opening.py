@@ -45,11 +45,11 @@ class Opening:
 
     def __init__(
         self, disk: Disk, settings: StoreSettings, log: CommitLog, queues: Queues, reservations: Reservations, flush: Flush,
-        checkpoint_file: CheckpointFile, indexing: Indexing, inventory: Inventory, journal: Journal,
+        checkpoint_file: CheckpointFile, indexing: Indexing, inventory: Inventory, journal: Journal, *, is_slave: bool,
     ) -> None:  # fmt: skip
         self._disk, self._settings, self._log, self._queues, self._journal = disk, settings, log, queues, journal
         self._reservations, self._flush, self._checkpoint_file, self._indexing = reservations, flush, checkpoint_file, indexing
-        self._inventory = inventory
+        self._inventory, self._is_slave = inventory, is_slave
 
     def run(self, tag_code: TagCode, now: Instant) -> Opened:
         """Recover the directory. Raises StoreError for files that do not fit, OSError when the disk fails."""
@@ -68,7 +68,7 @@ class Opening:
         log.last_store_ms = last_run.checkpoint.log_ms
         recovered = Recovery(
             log, self._queues, last_run, quarantine, self._reservations, cut_short=cut_short, rebuild=rebuild,
-            deleted=inventory.deleted, new_queue=self._new_queue, tag_code=tag_code,
+            deleted=inventory.deleted, new_queue=self._new_queue, tag_code=tag_code, is_slave=self._is_slave,
         ).run()  # fmt: skip
         self._indexing.recover(self._disk, last_run, inventory, noted=index_noted)
         self._set_durable(last_run, recovered)

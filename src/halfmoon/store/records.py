@@ -13,7 +13,7 @@ from halfmoon.hot import BORN_V6, Parts, crc32, parts_at, parts_of, property_of
 from halfmoon.model import java_hash
 from halfmoon.store.layout import BLANK, BLANK_BYTES, BLANK_MAGIC
 
-__all__ = ["BLANK_TAIL", "RecordFacts", "check_at", "is_torn", "store_time_at", "tag_hash_of"]
+__all__ = ["BLANK_TAIL", "RecordFacts", "check_at", "is_torn", "store_time_at", "tag_code_of", "tag_hash_of"]
 
 _I64 = Struct(">q")
 _I32 = Struct(">i")
@@ -140,6 +140,11 @@ def tag_hash_of(properties: bytes) -> int:
             _tag_hashes.clear()
         code = _tag_hashes[tag] = java_hash(tag.decode("utf-8", "replace"))
     return code
+
+
+def tag_code_of(topic: str, properties: bytes, store_ms: int) -> int:
+    """Return the number in the tag field of a message's queue entry, whatever its topic: the hash of its TAGS."""
+    return tag_hash_of(properties)
 
 
 TagCode = Any

@@ -24,12 +24,14 @@ from halfmoon.store.layout import ABORT, INDEX, LOCK
 from halfmoon.store.legacy import read_journal
 from halfmoon.store.log.appending import Appended, Appending
 from halfmoon.store.log.commit_log import CommitLog
+from halfmoon.store.log.copying import Copying
 from halfmoon.store.log.files import check_directories
 from halfmoon.store.log.recovery import RecoveryResult
 from halfmoon.store.maintenance import Maintenance
 from halfmoon.store.opening import Opening, carry_out
 from halfmoon.store.queues.creation import OnCreated, QueueCreation
 from halfmoon.store.queues.damaged import DamagedRecords
+from halfmoon.store.queues.deletion import TopicDeletion
 from halfmoon.store.queues.inventory import Inventory
 from halfmoon.store.queues.missing import Queues
 from halfmoon.store.queues.ranges import RangeReader
@@ -37,15 +39,11 @@ from halfmoon.store.queues.reading import NO_QUEUE, Reader, ReadResult, ReadStat
 from halfmoon.store.queues.reservations import Reservations
 from halfmoon.store.queues.visible_offsets import Arrival, VisibleOffsets
 from halfmoon.store.queues.write_out import WriteOut
-from halfmoon.store.records import RecordFacts, TagCode, tag_hash_of
+from halfmoon.store.records import RecordFacts, TagCode, tag_code_of
 from halfmoon.store.settings import StoreSettings
 from halfmoon.store.spare_space import SpareSpace
 
 __all__ = ["Appended", "Arrival", "Draft", "ReadResult", "ReadStatus", "Store"]
-
-
-def _tag_code(topic: str, properties: bytes, store_ms: int) -> int:
-    return tag_hash_of(properties)
 
 
 _INDEXED_MS = 250
@@ -61,7 +59,8 @@ class Store:
         self.settings = settings
         self.recovered = RecoveryResult(True, False)
         self._disk, self._lock, self._tag_code = disk, lock, tag_code
-        self._sync_flush = settings.sync_flush
+        self.sync_flush = settings.sync_flush
+        """A send is answered, and its message visible, only once it is durable."""
         self.log = CommitLog(disk, settings.commit_log_file_bytes, host, settings.message_bytes_max)
         self.queues: Queues = {}
         """All queues. Like ``log`` and ``maintenance`` for services that build on the store; only the store changes them."""
@@ -100,17 +99,25 @@ class Store:
             self.log, self.queues, self._creation, self._reservations, self._visible, self._inventory, self._indexing,
             self._checkpoint_file, self.health, sync_flush=settings.sync_flush,
         )  # fmt: skip
+        self._copying: Copying | None = None
+        self._deletion = TopicDeletion(
+            self.log, self.queues, self._visible, self._write_out, self._creation, self._reservations, self._inventory,
+            self.maintenance, self.health,
+        )  # fmt: skip
         self._log_due = self.queues_due = self._indexed_due = LONG_AGO
         self._linger_due: Steady | None = None
 
     # ------------------------------------------------------------ open
 
     @classmethod
-    def open(cls, disk: Disk, settings: StoreSettings, host: bytes, now: Instant, *, tag_code: TagCode = _tag_code) -> Store:
+    def open(
+        cls, disk: Disk, settings: StoreSettings, host: bytes, now: Instant, *, tag_code: TagCode = tag_code_of,
+        is_slave: bool = False,
+    ) -> Store:  # fmt: skip
         """Open the directory, recover it and make it ready for appends. Waits for the disk.
 
         ``host`` is what records name as their store host: 4 or 16 bytes of address and 4 of port. ``tag_code`` gives the number
-        in a rebuilt queue entry's tag field from (topic, properties, store ms); the default is the hash of TAGS.
+        in a rebuilt queue entry's tag field from (topic, properties, store ms). ``is_slave``: see `Recovery`.
 
         Raises:
             StoreLocked: another process has it.
@@ -122,22 +129,22 @@ class Store:
             check_directories(disk)
             store = cls(disk, settings, host, lock, tag_code)
             try:
-                store._open(now)
+                store._open(now, is_slave=is_slave)
             except OSError as exc:
                 if not SpareSpace(disk).give_up(exc):
                     raise
                 store = cls(disk, settings, host, lock, tag_code)
-                store._open(now, refusal=f"the disk was full at the start: {exc}")
+                store._open(now, is_slave=is_slave, refusal=f"the disk was full at the start: {exc}")
         except BaseException:
             lock.release()
             raise
         return store
 
-    def _open(self, now: Instant, refusal: str | None = None) -> None:
+    def _open(self, now: Instant, *, is_slave: bool, refusal: str | None = None) -> None:
         disk, log = self._disk, self.log
         opening = Opening(
             disk, self.settings, log, self.queues, self._reservations, self._flush, self._checkpoint_file, self._indexing,
-            self._inventory, self.journal,
+            self._inventory, self.journal, is_slave=is_slave,
         )  # fmt: skip
         self.recovered, checkpoint, self._visible.changed = opening.run(self._tag_code, now)
         for queue in self.queues.values():
@@ -156,6 +163,14 @@ class Store:
         self.maintenance.start(now.steady, refusal)
         self._log_due = now.steady + self.settings.flush_log_interval_ms
         self.queues_due = now.steady + self.settings.flush_queue_interval_ms
+
+    def copying(self) -> Copying:
+        """Return what appends the bytes of a master's log. From then on the store takes no messages of its own."""
+        self._copying = self._copying or Copying(
+            self.log, self.queues, self._creation, self._visible, self._inventory, self._indexing, self._checkpoint_file,
+            self.health, self._tag_code, self.settings.message_bytes_max + 64 * 1024,
+        )  # fmt: skip
+        return self._copying
 
     # ------------------------------------------------------------ facts
 
@@ -178,14 +193,11 @@ class Store:
     def refusal(self) -> str | None:
         """Why the store takes no writes now; None: it does."""
         maintenance = self.maintenance
-        return self.health.failure or (
-            "the store is closed" if self._stopping else maintenance.disk_full or maintenance.index_fault
+        return (
+            self.health.failure
+            or ("the store is closed" if self._stopping else maintenance.disk_full or maintenance.index_fault)
+            or ("this broker is a slave" if self._copying is not None else None)
         )
-
-    @property
-    def sync_flush(self) -> bool:
-        """Whether a send is answered, and its message visible, only once it is durable."""
-        return self._sync_flush
 
     @property
     def failure(self) -> str | None:
@@ -319,7 +331,7 @@ class Store:
 
     def record(self, physical_offset: int, size: int | None = None) -> memoryview | None:
         """Return the whole record at a physical offset, or None when none begins there or it is not visible yet."""
-        if self._sync_flush and physical_offset >= self._visible.end:
+        if self.sync_flush and physical_offset >= self._visible.end:
             return None
         return self.log.record(physical_offset, size)
 
@@ -340,7 +352,7 @@ class Store:
 
     def flush(self, waiting: int, now: Steady) -> None:
         """End of a turn, in which ``waiting`` sends began to wait for the device: in sync flush, start a sync for them."""
-        if not self._sync_flush or self._flush.durable_offset >= self.log.end:
+        if not self.sync_flush or self._flush.durable_offset >= self.log.end:
             return
         if waiting:
             self._flush.log_wanted = True
@@ -360,7 +372,7 @@ class Store:
             self._work.append(work)
 
     def _log_synced(self, now: Instant) -> None:
-        if self._sync_flush and not self.failure and self._flush.durable_offset > self._visible.end:
+        if self.sync_flush and not self.failure and self._flush.durable_offset > self._visible.end:
             self._visible.publish_durable(self._flush.durable_offset, self._flush.durable_ms)
             if self.log.end > self._flush.durable_offset and (self._flush.log_wanted or self._stopping):
                 self._start_log_sync(inline=False)
@@ -455,18 +467,7 @@ class Store:
 
     def delete_topic(self, topic: str, now: Steady) -> None:
         """Remove the queues of a topic; its records stay in the log until their file goes. Unknown topics are no error."""
-        queues = [self.queues.pop((topic, queue_id)) for queue_id in self.queue_ids(topic)]
-        self._visible.forget(topic)
-        self._write_out.forget(topic)
-        self._creation.forget(topic)
-        try:
-            self._reservations.forget(topic)  # first: a reservation that comes back without a row would create the queue again
-            if queues:
-                self._inventory.forget(topic, self.log.end)
-        except OSError as exc:
-            self.health.write_failed(f"the deletion of topic {topic}", exc)  # if that passes, the next start may find it again
-        if queues:
-            self.maintenance.remove_queues(queues)
+        if self._deletion.delete(topic):
             self.queues_due = now
 
     # ------------------------------------------------------------ work

@@ -83,7 +83,7 @@ class BrokerOptions(TypedDict, total=False):
     cluster: str
     """Brokers of the same cluster share topics."""
     broker_id: int
-    """0 is the master; slaves are not supported yet."""
+    """0 is the master; slaves are started by --slave-of."""
     role: BrokerRole
     """SYNC_MASTER: a send is answered once slaves have copied it; see halfmoon docs replication."""
     slave_timeout_ms: int
@@ -92,6 +92,10 @@ class BrokerOptions(TypedDict, total=False):
     """SYNC_MASTER: copies that a send waits for, the master's included; 1: none, as RocketMQ 5 does by default."""
     slave_behind_max_bytes: int
     """SYNC_MASTER: when slaves lack more of the log than this, sends do not wait for them: the answer is 11."""
+    master_slave_port: str
+    """Where a slave copies the master's log, host:port; empty: it asks the master."""
+    slave_sync_ms: int
+    """Interval at which a slave copies topics, groups and progress from the master."""
     slave_port: int
     """Port where slaves copy the log; 0: the one above the port for clients, or none where that is taken."""
     slave_address: str
@@ -307,7 +311,7 @@ class ClusterOptions(StoreOptions, total=False):
     cluster: str
     """Brokers of the same cluster share topics."""
     broker_id: int
-    """0 is the master; slaves are not supported yet."""
+    """0 is the master; slaves are started by --slave-of."""
     role: BrokerRole
     """SYNC_MASTER: a send is answered once slaves have copied it; see halfmoon docs replication."""
     slave_timeout_ms: int
@@ -316,6 +320,10 @@ class ClusterOptions(StoreOptions, total=False):
     """SYNC_MASTER: copies that a send waits for, the master's included; 1: none, as RocketMQ 5 does by default."""
     slave_behind_max_bytes: int
     """SYNC_MASTER: when slaves lack more of the log than this, sends do not wait for them: the answer is 11."""
+    master_slave_port: str
+    """Where a slave copies the master's log, host:port; empty: it asks the master."""
+    slave_sync_ms: int
+    """Interval at which a slave copies topics, groups and progress from the master."""
     slave_port: int
     """Port where slaves copy the log; 0: the one above the port for clients, or none where that is taken."""
     slave_address: str

@@ -33,7 +33,7 @@ _BY_REASON = {
         513 UPDATE_AND_CREATE_STATIC_TOPIC""",
     "one process is one broker": """
         902 ADD_BROKER, 903 REMOVE_BROKER""",
-    "slaves are RocketMQ's; a broker of Halfmoon is always a master": """
+    "roles do not change while a broker runs": """
         905 NOTIFY_MIN_BROKER_ID_CHANGE, 906 EXCHANGE_BROKER_HA_INFO, 908 RESET_MASTER_FLUSH_OFFSET,
         1007 GET_BROKER_EPOCH_CACHE, 1008 NOTIFY_BROKER_ROLE_CHANGED""",
     "there is no controller": """

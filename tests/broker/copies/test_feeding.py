@@ -11,6 +11,7 @@ import pytest
 
 from halfmoon.broker.copies import feeding
 from halfmoon.testing.disk import SimDisk
+from halfmoon.wire.copying import WHOLE_LOG
 from tests.broker.copies.slave import CopyingSlave, Port, log_of
 from tests.broker.talk import SMALL, Talk
 
@@ -50,6 +51,14 @@ def test_an_empty_slave_copies_the_last_file_and_what_follows(talk: Any, port: P
     assert slave.end > start + FILE_BYTES, "blank tails are copied, too"
 
 
+def test_an_empty_slave_of_ours_copies_the_log_from_the_oldest_file_on(talk: Any, port: Port) -> None:
+    fill(talk, 6, 100_000)
+    slave = CopyingSlave(FILE_BYTES)
+    port.report(port.connect(1), WHOLE_LOG)
+    copy(port, 1, slave)
+    assert (slave.start, bytes(slave.log)) == (0, log_of(talk))
+
+
 def test_a_slave_goes_on_where_it_ended(talk: Any, port: Port) -> None:
     fill(talk)
     slave = CopyingSlave(FILE_BYTES)
@@ -79,7 +88,7 @@ def test_an_empty_slave_of_an_empty_master_may_repeat_that_it_is_empty(talk: Any
     ("reports", "why"),
     [
         ([10**9], "it is behind or ahead, or another broker's"),
-        ([-1], "it is behind or ahead"),
+        ([-2], "it is behind or ahead"),
         ([-(2**63)], "it is behind or ahead"),
         ([0, 10**9], "reports offset 1000000000, but reported 0 before"),
         ([0, 500, 499], "reports offset 499, but reported 500 before"),

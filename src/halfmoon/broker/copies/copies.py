@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from halfmoon.broker.context import Context
 from halfmoon.broker.copies.feeding import Feeding
 from halfmoon.broker.metrics import declared as metrics
@@ -51,6 +53,10 @@ class Copies(Service):
             master_commit_log_max_offset=self._store.end_offset, in_sync_slave_nums=count, ha_connection_info=slaves
         )
         return Reply(body=to_json(state))
+
+    def texts(self, now: Instant) -> Mapping[str, str]:
+        """Return the promise to empty slaves, for the runtime information."""
+        return {"slavesGetWholeLog": "true"}
 
     def samples(self, broker: tuple[str], now: Instant) -> Samples:
         """Yield how many slaves copy the log, and how far each is behind."""

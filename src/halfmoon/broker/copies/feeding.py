@@ -21,7 +21,7 @@ from halfmoon.instant import Instant, Steady
 from halfmoon.logs import RateLimitedLog
 from halfmoon.settings.networks import Networks
 from halfmoon.store.store import Store
-from halfmoon.wire.copying import CHUNK_HEADER, ReportReader
+from halfmoon.wire.copying import CHUNK_HEADER, WHOLE_LOG, ReportReader
 
 log = logging.getLogger("halfmoon.broker")
 
@@ -186,12 +186,13 @@ class Feeding:
         """Take a report; return why it cannot be true."""
         store = self._store
         if slave.next is None:
-            if not (offset == 0 or store.min_offset <= offset <= store.end_offset):
+            if not (offset in (0, WHOLE_LOG) or store.min_offset <= offset <= store.end_offset):
                 return (
                     f"its log ends at {offset}, but this log is from {store.min_offset} to {store.end_offset}: "
                     "it is behind or ahead, or another broker's"
                 )
-            slave.next = slave.copied = offset or self._start_of_last_file()
+            slave.next = store.min_offset if offset == WHOLE_LOG else offset or self._start_of_last_file()
+            slave.copied = slave.next
             log.info("slave connected: peer=%s from_offset=%d", slave.remote, slave.next)
         elif not slave.reported <= offset <= slave.next:
             return f"it reports offset {offset}, but reported {slave.reported} before and was sent the log up to {slave.next}"

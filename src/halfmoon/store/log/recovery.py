@@ -68,15 +68,17 @@ class Recovery:
     ``rebuild``: queues that get all their entries from the log.
     ``deleted``: what lies before the birth of these rows belongs to deleted topics.
     ``new_queue`` creates and enters a queue for (topic, queue_id).
+    ``is_slave``: the log ends before the first damage, in its place: its master sends the rest again.
     """
 
     def __init__(
         self, log: CommitLog, queues: Queues, last_run: LastRun, quarantine: Quarantine, reservations: Reservations, *,
         cut_short: int | None, rebuild: Rebuild, deleted: Mapping[str, Row], new_queue: NewQueue, tag_code: TagCode,
+        is_slave: bool,
     ) -> None:  # fmt: skip
         self._log, self._queues, self._last_run, self._quarantine = log, queues, last_run, quarantine
         self._reservations, self._cut_short, self._rebuild, self._deleted = reservations, cut_short, rebuild, deleted
-        self._new_queue, self._tag_code = new_queue, tag_code
+        self._new_queue, self._tag_code, self._is_slave = new_queue, tag_code, is_slave
         self._result = RecoveryResult(last_run.clean, last_run.lost)
         self._ends: dict[Key, int] = {key: max(row.end, row.durable) for key, row in rebuild.rows.items()}
         """Behind the last entry that each queue once had, as far as is known."""
@@ -98,7 +100,7 @@ class Recovery:
             self._cut_short = None
         kept = self._cut_queues()
         result.end = self._enter_records()
-        if result.end < last_run.written_offset:
+        if result.end < last_run.written_offset and not self._is_slave:
             result.damaged.append(DamagedRange(result.end, last_run.written_offset - result.end, NOTHING_THERE))
             result.end = last_run.written_offset
         result.found_end = result.end
@@ -161,6 +163,8 @@ class Recovery:
         result, end = self._result, self._result.start
         for position, record in self._records():
             if isinstance(record, DamagedRange):
+                if self._is_slave:
+                    break
                 result.damaged.append(record)
                 end = max(end, position + record.size_bytes)
                 self._skipped += record.size_bytes // RECORD_BYTES_MIN
@@ -253,7 +257,9 @@ class Recovery:
                 segments.remove_after(base - 1, remove=(lambda path: self._quarantine.file(path, reason)) if keep else None)
             # A clean stop of ours synced the log, and nothing was appended since: nothing stale stands behind the end.
             stopped_cleanly = result.clean and self._last_run.ours and result.records == 0
-            if not stopped_cleanly and (result.lost or self._something_behind()):
+            if self._is_slave and not stopped_cleanly:
+                segments.clear_from(end, thorough=True)
+            elif not stopped_cleanly and (result.lost or self._something_behind()):
                 self._quarantine.rest(segments, end, reason)
                 if end == segments.base(end):
                     segments.remove_after(end - 1)
