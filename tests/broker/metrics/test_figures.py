@@ -13,6 +13,7 @@ from halfmoon.wire.headers.group import GetBrokerConsumeStats
 from halfmoon.wire.headers.offset import UpdateConsumerOffset
 from halfmoon.wire.headers.topic import DeleteTopicInBroker, UpdateAndCreateTopic
 from tests.broker.consumers.test_redelivery import back, consuming, sent
+from tests.broker.copies.slave import Port
 from tests.broker.half import CHECKS, COMMIT, ROLLBACK, end, prepare, produce
 
 ROW = ("DefaultCluster", "broker-a")
@@ -51,6 +52,8 @@ def test_every_sample_is_of_a_declared_metric_and_every_metric_has_a_sample_wher
     talk.send("T", properties="DELAY\x013\x02")
     talk.pull()
     talk.broker.stats.add("SNDBCK_PUT_NUMS", "T@G", 1)
+    slaves = Port(talk)
+    slaves.report(slaves.connect(1), 0)
 
     names = {name for name, _ in figures(talk)}
     assert names == {metric.name for metric in METRICS}
