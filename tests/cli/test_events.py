@@ -348,6 +348,13 @@ def test_a_group_that_nothing_is_declared_for_is_refused(run_alone, module):
     assert "--group S_mall: no consumer is declared for it; declared groups: S_mail, S_stock" in ran.err
 
 
+def test_an_address_that_is_none_is_refused_once_and_not_tried_again(run_alone, module):
+    refused = run_alone("events", "run", module, "--nameserver", "localhost")
+    assert refused.code == 2
+    assert "retrying" not in refused.err
+    assert refused.err.count("localhost") <= 2, "the message, said once"
+
+
 def test_errors_are_json_when_programs_ask(run_alone, here):
     ran = run_alone("events", "list", "shop_missing", "--json")
 

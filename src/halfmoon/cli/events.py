@@ -123,6 +123,8 @@ def _warn_unless_reachable(nameserver: str) -> None:
     try:
         with Admin(nameserver=nameserver, request_timeout_ms=1_000) as admin:
             admin.cluster()
+    except UsageError:
+        raise  # trying again does not help
     except HalfmoonError as exc:
         say(f"halfmoon events: {exc}; retrying, and consuming begins when one answers", error=True)
 
