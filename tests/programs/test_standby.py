@@ -15,9 +15,8 @@ from halfmoon.broker.settings import BrokerRole
 from halfmoon.errors import StoreLocked
 from halfmoon.model import SendStatus
 from halfmoon.programs.configuration import ServerSettings
-from halfmoon.programs.embedded import Program, Programs, both, broker, kill, start, stop
+from halfmoon.programs.embedded import Program, Programs, both, broker, kill, standby, start, stop
 from halfmoon.programs.ports import PortTaken
-from halfmoon.programs.standby import standby
 from tests.programs.test_embedded import settings
 
 

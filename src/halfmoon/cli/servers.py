@@ -25,9 +25,8 @@ from halfmoon.errors import HalfmoonError, SettingError, UsageError
 from halfmoon.logs import to_stderr
 from halfmoon.programs.cluster import BROKERS_MAX, cluster
 from halfmoon.programs.configuration import BROKER, NAME_SERVER, ServerSettings, configuration
-from halfmoon.programs.embedded import SMALL, Program, Programs, broker, kill, name_server, run
+from halfmoon.programs.embedded import SMALL, Program, Programs, broker, kill, name_server, run, standby
 from halfmoon.programs.ephemeral import temporary_directory
-from halfmoon.programs.standby import standby
 from halfmoon.settings.forms import is_loopback
 from halfmoon.settings.java_keys import PLACES
 from halfmoon.settings.tls import TlsMode
@@ -227,10 +226,7 @@ def settings_from(name: str, values: Mapping[str, Any], environment: Mapping[str
     environment = {variable: text for variable, text in environment.items() if variable not in NAMESERVER_VARIABLES}
     small = [f"{key}={value}" for key, value in {**SMALL, **_FREE_PORTS}.items()] if values.get("ephemeral") else []
     flags = [f"{o.setting}={values[o.name]}" for o in OPTIONS[name] if o.setting and values.get(o.name) is not None]
-    if values.get("slave_of") is not None:
-        if values.get("broker_name") is not None:
-            raise UsageError("--slave-of NAME is the name of the broker: leave out --broker-name")
-        flags.append(f"broker.name={values['slave_of']}")
+    flags += _of_slave(values)
     if values.get("acl") is not None:
         flags += ["broker.acl_enable=true", f"broker.acl_file={values['acl']}"]
     settings = configuration(
@@ -246,6 +242,15 @@ def settings_from(name: str, values: Mapping[str, Any], environment: Mapping[str
     if http.http_port is not None and not is_loopback(http.http_host) and not values.get("allow_remote"):
         raise UsageError(f"http_host={http.http_host} lets other machines read names and figures: add --allow-remote to allow it")
     return settings
+
+
+def _of_slave(values: Mapping[str, Any]) -> list[str]:
+    """Return the assignments of a slave: it has the name of its master. Raises UsageError."""
+    if values.get("slave_of") is None:
+        return []
+    if values.get("broker_name") is not None:
+        raise UsageError("--slave-of NAME is the name of the broker: leave out --broker-name")
+    return [f"broker.name={values['slave_of']}"]
 
 
 def _check_remote(name: str, settings: ServerSettings, values: Mapping[str, Any]) -> None:

@@ -30,6 +30,7 @@ from halfmoon.programs.ports import PortTaken, server_on
 from halfmoon.runtime.clock import Clock
 from halfmoon.runtime.connections.asyncio_connections import Connections
 from halfmoon.runtime.connections.encrypted import OutgoingTls
+from halfmoon.runtime.connections.outgoing import Outgoing
 from halfmoon.runtime.credentials import credentials
 from halfmoon.runtime.drivers.asyncio_driver import AsyncioDriver, wait_signal
 from halfmoon.runtime.files.disk import RealDisk
@@ -37,7 +38,6 @@ from halfmoon.runtime.files.permissions import PERMISSIONS, report_readable
 from halfmoon.runtime.loop import run_loop
 from halfmoon.runtime.readiness import READY, notify
 from halfmoon.runtime.server.certificates import Certificates
-from halfmoon.runtime.server.outgoing import Outgoing
 from halfmoon.runtime.server.process import STOP_MS, Address, keep_freed_memory, run_until_signal
 from halfmoon.runtime.server.server import Server
 from halfmoon.runtime.tls import ClientTls
@@ -197,14 +197,14 @@ async def broker(
     """
     clock = Clock()
     certificates = certificates or Certificates(settings.tls)
-    connections = outgoing_connections(settings, certificates, beside)
+    connections = _connections(settings, certificates, beside)
     driver = AsyncioDriver(connections, clock)
     chosen = random if random is not None else Random(SystemRandom().getrandbits(64))
 
     disks: list[RealDisk] = []
 
     def make(_host: str, port: int) -> Broker:
-        disks.append(store_directory(settings, data))  # not before the port is ours
+        disks.append(_disk(data, settings.store))  # not before the port is ours
         shown = replace(settings.broker, port=port, processors=settings.broker.processors or os.cpu_count() or 0)
         return Broker(shown, _as_it_is(settings.store, data), disks[0], chosen, clock.instant(), _rule_files(settings))
 
@@ -251,6 +251,30 @@ async def _with_slaves(program: Program, settings: ServerSettings, certificates:
     overwrite(core.settings, replace(core.settings, slave_address=host, slave_port=port))  # it tells them to who asks
     core.registration.slave_address = f"{host}:{port}"
     return program._replace(slaves=slaves)
+
+
+async def standby(settings: ServerSettings, data: Path) -> Program:
+    """Return a slave of the broker that the settings name. It listens nowhere; it looks for its master once it is started.
+
+    Raises:
+        StoreLocked: another process has the directory.
+        StoreError: the store does not open.
+    """
+    clock = Clock()
+    connections = _connections(settings, Certificates(settings.tls))
+    driver = AsyncioDriver(connections, clock)
+    disk = _disk(data, settings.store)
+    try:
+        core = Standby(settings.broker, replace(settings.store, data=str(data)), disk, clock.instant())
+    except BaseException:
+        disk.abandon()
+        raise
+    server = Server(core, [], clock, driver, busy_poll_us=0)
+    core.following.on_stored = server.wake
+    return Program(
+        server, settings.host, 0, connections=connections, driver=driver, disk=disk, outgoing=Outgoing(server, core.following),
+        standby=core,
+    )  # fmt: skip
 
 
 def _certify(core: Broker, certificates: Certificates) -> None:
@@ -447,14 +471,9 @@ def _outgoing_tls(tls: TlsSettings, beside: str) -> OutgoingTls | None:
     return OutgoingTls(asked, frozenset(filter(None, [beside])))
 
 
-def outgoing_connections(settings: ServerSettings, certificates: Certificates, beside: str = "") -> Connections:
+def _connections(settings: ServerSettings, certificates: Certificates, beside: str = "") -> Connections:
     """Return the connections of a broker to name servers and other brokers. Raises SettingError."""
     return Connections(signs=_signs(settings.broker), tls=_outgoing_tls(certificates.settings, beside), probed=True)
-
-
-def store_directory(settings: ServerSettings, data: Path) -> RealDisk:
-    """Return the directory of a broker, as its settings have it."""
-    return _disk(data, settings.store)
 
 
 def _disk(data: Path, settings: StoreSettings, *, report: bool = True) -> RealDisk:

@@ -55,9 +55,11 @@ _LINGER_MS = 10
 class Store:
     """One store directory, open. Make one with `Store.open`."""
 
+    _linger_due: Steady | None = None
+    _copying: Copying | None = None
+
     def __init__(self, disk: Disk, settings: StoreSettings, host: bytes, lock: DirectoryLock, tag_code: TagCode) -> None:
-        self.settings = settings
-        self.recovered = RecoveryResult(True, False)
+        self.settings, self.recovered = settings, RecoveryResult(True, False)
         self._disk, self._lock, self._tag_code = disk, lock, tag_code
         self.sync_flush = settings.sync_flush
         """A send is answered, and its message visible, only once it is durable."""
@@ -99,13 +101,7 @@ class Store:
             self.log, self.queues, self._creation, self._reservations, self._visible, self._inventory, self._indexing,
             self._checkpoint_file, self.health, sync_flush=settings.sync_flush,
         )  # fmt: skip
-        self._copying: Copying | None = None
-        self._deletion = TopicDeletion(
-            self.log, self.queues, self._visible, self._write_out, self._creation, self._reservations, self._inventory,
-            self.maintenance, self.health,
-        )  # fmt: skip
         self._log_due = self.queues_due = self._indexed_due = LONG_AGO
-        self._linger_due: Steady | None = None
 
     # ------------------------------------------------------------ open
 
@@ -467,7 +463,11 @@ class Store:
 
     def delete_topic(self, topic: str, now: Steady) -> None:
         """Remove the queues of a topic; its records stay in the log until their file goes. Unknown topics are no error."""
-        if self._deletion.delete(topic):
+        deletion = TopicDeletion(
+            self.log, self.queues, self._visible, self._write_out, self._creation, self._reservations, self._inventory,
+            self.maintenance, self.health,
+        )  # fmt: skip
+        if deletion.delete(topic):
             self.queues_due = now
 
     # ------------------------------------------------------------ work

@@ -9,7 +9,7 @@ import pytest
 from halfmoon.effects import Write
 from halfmoon.instant import Instant
 from halfmoon.runtime.clock import Clock
-from halfmoon.runtime.server.outgoing import Outgoing
+from halfmoon.runtime.connections.outgoing import Outgoing
 from halfmoon.runtime.server.server import Server
 from tests.runtime.server.echo import Echo, serving
 from tests.waiting import soon
