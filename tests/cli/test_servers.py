@@ -513,15 +513,10 @@ def test_a_slave_copies_the_broker_that_is_named_and_ends_cleanly(start: Start, 
     master = start("serve", *FREE, "--data", str(tmp_path / "master"))
     slave = start("broker", "--slave-of", "broker-a", "--nameserver", master.nameserver, "--data", str(tmp_path / "copy"))
     assert slave.facts["slave_of"] == "broker-a"
+    assert slave.facts["nameserver"] == master.nameserver
     with Producer(group="P", nameserver=master.nameserver) as producer:
         producer.send(Message("orders", b"1"))
     copy = tmp_path / "copy" / "consumequeue" / "orders"
     until(copy.exists, "the slave to copy the message")
     assert slave.stop() == 0
     assert not (tmp_path / "copy" / "abort").exists()
-
-
-def test_a_slave_has_the_name_of_its_master(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--slave-of", "broker-a", "--broker-name", "broker-b"]
-    assert servers.run_server("broker", arguments) == 2
-    assert "--slave-of NAME is the name of the broker: leave out --broker-name" in capsys.readouterr().err

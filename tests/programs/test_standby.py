@@ -16,7 +16,9 @@ from halfmoon.errors import StoreLocked
 from halfmoon.model import SendStatus
 from halfmoon.programs.configuration import ServerSettings
 from halfmoon.programs.embedded import Program, Programs, both, broker, kill, standby, start, stop
+from halfmoon.programs.monitoring import Monitoring
 from halfmoon.programs.ports import PortTaken
+from halfmoon.settings.http import HttpSettings
 from tests.programs.test_embedded import settings
 
 
@@ -72,6 +74,23 @@ async def test_a_sync_master_answers_when_its_slave_has_copied(tmp_path: Path) -
         for _ in range(3):
             assert (await producer.send(Message("orders", b"2"))).status is SendStatus.SEND_OK
         await kill((slave,))
+    await stop(programs)
+
+
+async def test_a_slave_is_ready_once_it_copies(tmp_path: Path) -> None:
+    programs = await both(settings(), tmp_path / "master")
+    slave = await standby(slave_of(programs), tmp_path / "slave")
+    monitoring = Monitoring(HttpSettings())
+    monitoring.watch([slave.server])
+    await start((slave,))
+    unready = await monitoring.ready({})
+    assert (unready.status, b"slave of broker-a: " in b"".join(unready.body)) == (503, True)
+    await start(programs)
+    async with asyncio.timeout(60):
+        while (await monitoring.ready({})).status != 200:
+            await asyncio.sleep(0.02)
+    assert (await monitoring.healthy({})).status == 200
+    await kill((slave,))
     await stop(programs)
 
 

@@ -20,7 +20,7 @@ class AclMode(Enum):
 
 
 class BrokerRole(Enum):
-    """Whether a send waits until slaves have copied it. A slave is started by ``--slave-of``."""
+    """Role of a broker, which says whether a send waits until slaves have copied it. ``--slave-of`` starts a slave."""
 
     ASYNC_MASTER = 0
     SYNC_MASTER = 1

@@ -352,7 +352,7 @@ def _begin_log(name: str, level: str, settings: ServerSettings) -> None:
 
 def _say_ready(programs: Programs, data: Path, watched_at: str, console: str, *, as_json: bool) -> None:
     """Write the ready line: clients may connect."""
-    names = next((program for program in programs if program.broker is None), None)
+    names = next((program for program in programs if program.broker is None and program.standby is None), None)
     brokers: list[Program] = [program for program in programs if program.broker is not None]
     facts: dict[str, Any] = {"ready": True, "pid": os.getpid(), "data": str(data)}
     texts = []

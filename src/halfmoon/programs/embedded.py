@@ -270,7 +270,6 @@ async def standby(settings: ServerSettings, data: Path) -> Program:
         disk.abandon()
         raise
     server = Server(core, [], clock, driver, busy_poll_us=0)
-    core.following.on_stored = server.wake
     return Program(
         server, settings.host, 0, connections=connections, driver=driver, disk=disk, outgoing=Outgoing(server, core.following),
         standby=core,
@@ -399,7 +398,7 @@ async def _run(make: Callable[[], Awaitable[Programs]], ready: Callable[[Program
             task.cancel()
         for program in reversed(programs):
             await program.close()
-    lost = [program.broker.lost_at_stop() for program in programs if program.broker is not None]
+    lost = [core.lost_at_stop() for program in programs if (core := program.broker or program.standby) is not None]
     if any(lost):
         raise NotSaved(f"stopped, and not all is saved: {'; '.join(filter(None, lost))}")
 

@@ -16,6 +16,7 @@ from time import perf_counter
 
 from halfmoon import __version__
 from halfmoon.broker.broker import Broker
+from halfmoon.broker.copies.standby import Standby
 from halfmoon.broker.metrics.declared import DIFFERENCE
 from halfmoon.broker.metrics.declared import METRICS as OF_BROKERS
 from halfmoon.broker.metrics.figures import Figures
@@ -107,16 +108,23 @@ class Monitoring:
 
     async def healthy(self, _headers: Mapping[str, str]) -> HttpAnswer:
         """Answer whether the servers live: that there is an answer says that the loop turns."""
-        failures = ((broker.settings.name, broker.store.failure) for broker in self._brokers)
-        return _verdict([f"broker {name}: {failure}" for name, failure in failures if failure])
+        failures = [(f"broker {broker.settings.name}", broker.store.failure) for broker in self._brokers]
+        failures += [(f"slave of {slave.settings.name}", slave.store.failure) for slave in self._slaves]
+        return _verdict([f"{name}: {failure}" for name, failure in failures if failure])
 
     async def ready(self, _headers: Mapping[str, str]) -> HttpAnswer:
-        """Answer whether the servers take what clients send."""
-        return _verdict([f"broker {broker.settings.name}: {why}" for broker in self._brokers for why in _unready(broker)])
+        """Answer whether the servers take what clients send, and whether a slave copies."""
+        reasons = [f"broker {broker.settings.name}: {why}" for broker in self._brokers for why in _unready(broker)]
+        reasons += [f"slave of {slave.settings.name}: {why}" for slave in self._slaves if (why := slave.unready()) is not None]
+        return _verdict(reasons)
 
     @property
     def _brokers(self) -> list[Broker]:
         return [server.core for server in self._servers if isinstance(server.core, Broker)]
+
+    @property
+    def _slaves(self) -> list[Standby]:
+        return [server.core for server in self._servers if isinstance(server.core, Standby)]
 
     # ------------------------------------------------------------ gathering
 

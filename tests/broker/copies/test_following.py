@@ -204,6 +204,34 @@ def test_a_chunk_for_another_place_ends_the_connection(slave: Slave) -> None:
     assert f"the master sends the log from {end + 1} on, where {end} is next" in slave.reason
 
 
+def test_a_failure_that_repeats_itself_is_logged_once_until_something_is_copied(
+    slave: Slave, caplog: pytest.LogCaptureFixture
+) -> None:
+    talk = Talk("store", disk=SimDisk(Random(1)), store={"commit_log_file_bytes": FILE_BYTES})
+    fill(talk, 1)
+
+    def fail() -> None:
+        slave.connect(slave.peer + 1)
+        slave.receive(CHUNK_HEADER.pack(-5, 10))
+
+    fail()
+    fail()
+    assert len(caplog.records) == 1
+    slave.connect(9)
+    slave.receive(CHUNK_HEADER.pack(0, talk.broker.store.end_offset) + log_of(talk))
+    fail()
+    assert len(caplog.records) == 2
+
+
+def test_an_empty_log_that_does_not_begin_with_the_masters_first_message_says_so(
+    slave: Slave, caplog: pytest.LogCaptureFixture
+) -> None:
+    slave.receive(CHUNK_HEADER.pack(FILE_BYTES, 1) + b"\0")
+    assert [record.message for record in caplog.records] == [
+        f"the copy begins at offset {FILE_BYTES}: older messages of the master are not copied"
+    ]
+
+
 def test_it_reports_at_once_then_what_it_stored_then_every_5_s(slave: Slave) -> None:
     assert slave.take_reports() == [-1]
     slave.wait(4_999)

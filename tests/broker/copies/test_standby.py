@@ -183,6 +183,28 @@ def test_an_empty_log_begins_at_the_oldest_file_of_its_master(talk: Talk) -> Non
     assert standing.core.store.end_offset == 2 * FILE_BYTES
 
 
+def test_an_empty_log_begins_later_when_the_master_has_deleted_files_meanwhile(talk: Talk) -> None:
+    fill(talk, 60)
+    talk.broker.store.log.segments.drop_before(FILE_BYTES)
+    standing = Standing(talk)
+    assert standing.look() is None
+    talk.broker.store.log.segments.drop_before(2 * FILE_BYTES)
+    assert standing.look() is None
+    assert standing.core.store.end_offset == 2 * FILE_BYTES
+
+
+def test_what_keeps_it_from_copying_is_told_until_it_copies(talk: Talk) -> None:
+    standing = Standing(talk)
+    assert standing.core.unready() == "the master was not asked yet"
+    standing.look()
+    assert standing.core.unready() == "not connected to the master"
+    standing.connect(1)
+    assert standing.core.unready() is None
+    standing.core.store.health.fail("a sync failed")
+    assert standing.core.unready() == "a sync failed"
+    assert standing.core.lost_at_stop() == "the last messages: a sync failed"
+
+
 def test_it_looks_at_its_master_again_once_the_connection_is_lost(talk: Talk) -> None:
     standing = copied(talk)
     standing.look()

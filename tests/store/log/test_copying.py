@@ -200,6 +200,16 @@ def test_a_slaves_store_takes_no_messages_of_its_own() -> None:
         slave.append("orders", 0, [draft()], NOW)
 
 
+def test_after_a_failed_sync_nothing_more_is_appended() -> None:
+    master, disk = open_store(SimDisk(Random(1)), commit_log_file_bytes=FILE_BYTES), SimDisk(Random(2))
+    slave = open_slave(disk)
+    master.append("orders", 0, [draft(b"one")], NOW)
+    slave.health.fail("a sync failed")
+    with pytest.raises(StoreNotWritable, match="a sync failed"):
+        slave.copying().take(bytes_of(master, 0, master.end_offset))
+    assert slave.end_offset == 0
+
+
 def test_a_full_disk_refuses_bytes_and_takes_them_again_later() -> None:
     master, disk = open_store(SimDisk(Random(1)), commit_log_file_bytes=FILE_BYTES), SimDisk(Random(2))
     slave = open_slave(disk)

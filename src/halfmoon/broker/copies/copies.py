@@ -15,6 +15,9 @@ from halfmoon.metrics import Samples
 from halfmoon.wire.bodies import CopiesState, SlaveState, to_json
 from halfmoon.wire.headers.admin import GetBrokerHaStatus
 
+GIVES_WHOLE_LOG = "slavesGetWholeLog"
+"""Name, in the runtime information, of the promise that an empty slave is sent the log from the oldest file on."""
+
 
 class Copies(Service):
     """The slaves of one broker. ``feeding`` is the core that sends them the log; replies of a SYNC_MASTER wait for it."""
@@ -29,7 +32,7 @@ class Copies(Service):
 
     @property
     def fault(self) -> str | None:
-        """Why sends are not copied although they should be; None: they are, or need not be."""
+        """Return why sends are not copied although they should be; None: they are, or need not be."""
         if not self._is_waited_for or not self.feeding.is_behind:
             return None
         wanted = self._settings.copies_wanted - 1
@@ -56,7 +59,7 @@ class Copies(Service):
 
     def texts(self, now: Instant) -> Mapping[str, str]:
         """Return the promise to empty slaves, for the runtime information."""
-        return {"slavesGetWholeLog": "true"}
+        return {GIVES_WHOLE_LOG: "true"}
 
     def samples(self, broker: tuple[str], now: Instant) -> Samples:
         """Yield how many slaves copy the log, and how far each is behind."""

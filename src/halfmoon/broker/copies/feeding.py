@@ -32,7 +32,7 @@ WINDOW_BYTES = 8 * 1024 * 1024
 TURN_BYTES = 1024 * 1024
 """Bytes that one slave is sent in one turn, so that producers are answered in between."""
 LAST_COPIES_MS = 2_000
-"""How long a clean stop waits for slaves to copy the end of the log."""
+"""Longest time that a clean stop waits for slaves to copy the end of the log."""
 _LAST_COPIES_STEP_MS = 10
 _MARKS_MAX = 600
 """Ends of the log that are remembered with their time, to tell how many seconds a slave is behind: one a tenth of a second."""
@@ -40,7 +40,7 @@ _MARK_MS = 100
 
 
 class SlaveStatus(NamedTuple):
-    """How far one slave has copied the log."""
+    """Progress of one slave in the log."""
 
     remote: str
     sent_offset: int
@@ -50,7 +50,7 @@ class SlaveStatus(NamedTuple):
     bytes_per_second: int
     """Sent in the last whole second in which there was something to send."""
     is_in_sync: bool
-    """Whether it has reported, and is not too far behind to be waited for."""
+    """True if it has reported, and is not too far behind to be waited for."""
 
 
 class _Slave:
@@ -118,13 +118,13 @@ class Feeding:
 
     @property
     def is_behind(self) -> bool:
-        """Whether fewer slaves than are wanted are connected, or they lack so much that nobody is to wait for them."""
+        """Return whether fewer slaves than are wanted are connected, or they lack so much that nobody is to wait for them."""
         behind = self._store.end_offset - self._copied >= self._settings.slave_behind_max_bytes
         return behind or self.count < self._settings.copies_wanted - 1
 
     @property
     def count(self) -> int:
-        """How many slaves are connected and have reported."""
+        """Return the number of slaves that are connected and have reported."""
         return sum(slave.next is not None for slave in self.slaves.values())
 
     def statuses(self, now: Steady) -> list[SlaveStatus]:

@@ -8,7 +8,6 @@ Differs: it reports at once when it is connected, so that the master begins to s
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import Any
 
 from halfmoon.broker.settings import BrokerSettings
@@ -25,8 +24,8 @@ log = logging.getLogger("halfmoon.broker")
 class Following:
     """The copy of a master's log, as a `halfmoon.ports.Core` with one outgoing connection.
 
-    ``master`` is the address of the master's replication port; None while it is not known. ``on_stored`` is called in a turn in
-    which records were appended.
+    ``master`` is the address of the master's replication port; None while it is not known. A failure that repeats itself is logged
+    once, until something was copied again.
     """
 
     def __init__(self, settings: BrokerSettings, store: Store, now: Instant) -> None:
@@ -34,17 +33,16 @@ class Following:
         self.master: str | None = None
         self.wants_whole_log = False
         """While the log is empty, ask the master for its oldest file, not its last: only a master of ours knows how."""
-        self.on_stored: Callable[[], None] = _nothing
         self._effects: list[CoreEffect] = []
         self._peer: int | None = None
         self._remote = ""
         self._chunks = ChunkReader()
         self._reported, self._reported_at, self._heard_at, self._heard = -1, LONG_AGO, LONG_AGO, False
-        self._warnings = RateLimitedLog(log, now.steady)
+        self._warnings, self._said = RateLimitedLog(log, now.steady), ""
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a connection to the master."""
+        """Return whether there is a connection to the master."""
         return self._peer is not None
 
     # ------------------------------------------------------------ the connection
@@ -81,6 +79,7 @@ class Following:
             return
         if not copying.received and offset:
             copying.begin(offset)
+            self._warn(f"the copy begins at offset {offset}: older messages of the master are not copied")
         if offset != copying.received:
             raise StoreError(f"the master sends the log from {offset} on, where {copying.received} is next")
         try:
@@ -92,8 +91,13 @@ class Following:
         """End the connection; the runtime makes another later."""
         assert self._peer is not None
         self._effects.append(Close(self._peer, reason))
-        self._warnings.warning("copying the master's log failed: address=%s reason=%s", self._remote, reason)
+        self._warn(f"copying the master's log failed: address={self._remote} reason={reason}")
         self._peer = None
+
+    def _warn(self, text: str) -> None:
+        if text != self._said:
+            self._said = text
+            self._warnings.warning("%s", text)
 
     def slow(self, peer: int, *, is_slow: bool) -> None:
         """Ignore that reports are read slowly: they are few."""
@@ -106,11 +110,11 @@ class Following:
         """Forget the connection."""
         if peer == self._peer:
             self._peer = None
-            self._warnings.warning("connection to the master lost: address=%s end_offset=%d", self._remote, self._store.end_offset)
+            self._warn(f"connection to the master lost: address={self._remote} end_offset={self._store.end_offset}")
 
     def refused(self, address: str, reason: str) -> None:
         """Log that the master does not accept connections."""
-        self._warnings.warning("cannot connect to the master: address=%s reason=%s", address, reason)
+        self._warn(f"cannot connect to the master: address={address} reason={reason}")
 
     # ------------------------------------------------------------ turns
 
@@ -120,7 +124,7 @@ class Following:
             self._heard, self._heard_at = False, now.steady
         if self._peer is not None and self._store.end_offset != self._reported:
             self._report(now.steady)
-            self.on_stored()
+            self._said = ""
         return False
 
     def _report(self, now: Steady) -> None:
@@ -154,7 +158,3 @@ class Following:
     def stop(self, now: Instant) -> list[Op[Any]]:
         """Leave nothing to drive."""
         return []
-
-
-def _nothing() -> None:
-    """Do nothing: no program has set this yet."""

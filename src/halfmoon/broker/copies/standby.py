@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from halfmoon.broker.consumers.groups import PATH as GROUPS
 from halfmoon.broker.consumers.offsets import PATH as OFFSETS
+from halfmoon.broker.copies.copies import GIVES_WHOLE_LOG
 from halfmoon.broker.copies.following import Following
 from halfmoon.broker.delay.levels import Levels
 from halfmoon.broker.delay.progress import PATH as DELAYS
@@ -54,9 +55,6 @@ ASK_MS = 3_000
 """Timeout of a question to a name server or the master."""
 LOOK_MS = 1_000
 """Pause between two looks at the connection."""
-WHOLE_LOG = "slavesGetWholeLog"
-"""Name, in the runtime information of a master, of the promise that an empty slave is sent the log from its oldest file on."""
-
 TABLES: Mapping[str, tuple[type[Any], type[Any]]] = {
     TOPICS: (GetAllTopicConfig, TopicConfigTable),
     GROUPS: (GetAllSubscriptiongroupConfig, SubscriptionGroupTable),
@@ -153,6 +151,15 @@ class Standby:
         self.store.stop(now)
         return []
 
+    def unready(self) -> str | None:
+        """Return why nothing is copied now; None: it is."""
+        copies = self.problem is None and self.following.is_connected
+        return self.store.failure or (None if copies else self.problem or "not connected to the master")
+
+    def lost_at_stop(self) -> str | None:
+        """Return, after a stop, why what was copied may not be on the disk; None: it is."""
+        return None if self.store.failure is None else f"the last messages: {self.store.failure}"
+
     def close(self, now: Instant) -> None:
         """Give the directory back. Waits for the device."""
         self.store.close(now)
@@ -215,10 +222,9 @@ class Standby:
         """Check that this log is a part of the master's, or empty. Raises HalfmoonError."""
         store, end = self.store, self.store.end_offset
         if end == store.min_offset:
-            if not end and master.min_offset:
+            if end < master.min_offset:
                 store.copying().begin(master.min_offset)
-            elif not end:
-                self.following.wants_whole_log = master.sends_whole_log
+            self.following.wants_whole_log = master.sends_whole_log
             return
         if end < master.min_offset:
             raise NotCopied(
@@ -278,4 +284,4 @@ def _described(address: str, texts: Mapping[str, str], config: Mapping[str, str]
         offsets = max(0, int(texts["commitLogMinOffset"])), int(texts["commitLogMaxOffset"])  # -1: it has no file yet
     except (KeyError, ValueError) as exc:
         raise NotCopied(f"{address} does not describe itself as RocketMQ's brokers do: {exc}") from None
-    return Master(address, slaves, *offsets, texts.get(WHOLE_LOG) == "true")
+    return Master(address, slaves, *offsets, texts.get(GIVES_WHOLE_LOG) == "true")

@@ -47,7 +47,7 @@ class Slaves(Protocol):
 
     @property
     def is_behind(self) -> bool:
-        """Whether there are too few slaves, or they lack too much, to wait for them."""
+        """Return whether there are too few slaves, or they lack too much, to wait for them."""
 
 
 class PendingReply(msgspec.Struct, gc=False):
@@ -94,30 +94,27 @@ class PendingReplies(Service):
 
     @property
     def promises(self) -> bool:
-        """Whether replies wait at all, for the device or for slaves."""
+        """Return whether replies wait at all, for the device or for slaves."""
         return self._sync_flush or self.slaves is not None
 
     @property
     def lacks_slaves(self) -> bool:
-        """Whether what is stored now should be copied, and is not waited for, because slaves are missing or too far behind."""
+        """Return whether what is stored now should be copied, and is not waited for: slaves are missing or too far behind."""
         return self.slaves is not None and (self.slaves.is_behind or len(self.waiting) >= self.waiting_max)
 
     @property
     def can_reply(self) -> bool:
-        """Whether all that is stored is as durable, and copied, as is promised."""
-        if not self.promises:
-            return True
-        return self._is_kept(PendingReply(self._store.end_offset, None, 0, self._sync_flush, self._waits_for_slaves))
+        """Return whether all that is stored is as durable, and copied, as is promised."""
+        return not self.promises or self._is_kept(self._store.end_offset, durable=self._sync_flush, copied=self._waits_for_slaves)
 
     @property
     def _waits_for_slaves(self) -> bool:
         return self.slaves is not None and not self.lacks_slaves
 
-    def _is_kept(self, pending: PendingReply) -> bool:
-        end = pending.end_offset
-        if pending.durable and end > self._store.durable_offset:
+    def _is_kept(self, end_offset: int, *, durable: bool, copied: bool) -> bool:
+        if durable and end_offset > self._store.durable_offset:
             return False
-        return not pending.copied or self.slaves is None or end <= self.slaves.copied_offset
+        return not copied or self._is_copied(end_offset)
 
     def after_flush(self, done: Done, size_bytes: int = 0) -> None:
         """Call ``done`` once all that is stored until now is as durable, and copied, as is promised: maybe at once.
@@ -132,7 +129,7 @@ class PendingReplies(Service):
     def when_durable(self, done: Done) -> None:
         """Call ``done`` as `after_flush` does, once all is durable, in any flush mode; a sync for it starts now."""
         pending = self._pending(done, 0, durable=True)
-        if self._store.failure is None and self._is_kept(pending):
+        if self._store.failure is None and self._is_kept(pending.end_offset, durable=True, copied=pending.copied):
             done(None, self.now)
         else:
             self._syncs = True
@@ -176,8 +173,12 @@ class PendingReplies(Service):
         waiting, failure = self.waiting, self._store.failure
         self.now = now
         refusal = None if failure is None else ServiceNotAvailable(f"service not available now: {failure}")
-        while waiting and ((is_kept := self._is_kept(waiting[0])) or refusal is not None):
-            pending = waiting.popleft()
+        while waiting:
+            pending = waiting[0]
+            is_kept = self._is_kept(pending.end_offset, durable=pending.durable, copied=pending.copied)
+            if not is_kept and refusal is None:
+                break
+            waiting.popleft()
             self._bytes -= pending.size_bytes
             if pending.done is not None:
                 done, pending.done = pending.done, None  # taken out first: the call may come back here

@@ -27,7 +27,7 @@ class ConnectingCore(Protocol):
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a connection."""
+        """Return whether there is a connection."""
 
     @property
     def master(self) -> str | None:
@@ -80,9 +80,9 @@ class Outgoing:
 
     async def _connect(self, address: str, refused: Callable[[str, str], None]) -> None:
         server, loop = self._server, asyncio.get_running_loop()
+        host, port = split_address(address)
         if not server.places.take(address):
             return
-        host, port = split_address(address)
         try:
             async with asyncio.timeout(CONNECT_S):
                 await loop.create_connection(lambda: ServerConnection(server, address, is_counted=True), host, port)

@@ -66,8 +66,10 @@ class Copying:
 
         Raises:
             CorruptRecord: the next bytes are no record; what lies before them is appended.
-            StoreNotWritable: the disk is full or failed. Call `again`, and go on at the end of the log.
+            StoreNotWritable: the disk is full: call `again`, and go on at the end of the log; or it failed, for good.
         """
+        if (failure := self._health.failure) is not None:
+            raise StoreNotWritable(failure)
         skipped = min(self._blank_left, len(data))
         self._blank_left -= skipped
         self._rest += data[skipped:]
