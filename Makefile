@@ -95,7 +95,7 @@ release: $(RELEASE)/.installed  ## what is published, in dist/: sdist, wheels fo
 	done
 	@$(RELEASE)/twine check --strict $(DIST)/*.whl $(DIST)/*.tar.gz
 
-debian: $(INSTALLED)  ## PostgreSQL, MariaDB and Chromium from Debian for tests, where root may install them
+debian: $(INSTALLED)  ## PostgreSQL, MariaDB, etcd and Chromium from Debian for tests, where root may install them
 	@tools/debian.sh $(BIN)/python
 
 lint: $(INSTALLED)

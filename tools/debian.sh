@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Gets what tests need of Debian, where that is easy, as root on a Debian that lacks it: PostgreSQL, PgBouncer and MariaDB for those of
-# events, with the two drivers of MariaDB that have to be compiled, and Chromium for those of the console. Never fails: without them
-# those tests are skipped, and say so. No server is started and none made: the tests run their own.
+# events, with the two drivers of MariaDB that have to be compiled, etcd for those of leases, and Chromium for those of the console.
+# Never fails: without them those tests are skipped, and say so. No server is started and none made: the tests run their own.
 # Usage: tools/debian.sh [PYTHON of the virtual environment that gets the drivers]
 set -uo pipefail
 python=${1:-}
@@ -17,6 +17,8 @@ mariadb() {
 headers() { command -v mariadb_config; } >/dev/null 2>&1
 
 bouncer() { test -x /usr/sbin/pgbouncer; } >/dev/null 2>&1
+
+etcd() { type -P etcd; } >/dev/null 2>&1
 
 browser() { command -v chromium || command -v google-chrome; } >/dev/null 2>&1
 
@@ -35,6 +37,15 @@ get() { # PACKAGE...
     apt install "$@" || for one in "$@"; do apt install "$one"; done # one that is not there keeps none of the others away
 }
 
+get_etcd() { # the program alone: its package would start a server
+    local away
+    echo "getting etcd with apt-get" >&2
+    away=$(mktemp -d) && chmod 755 "$away" || return
+    apt update
+    (cd "$away" && apt download etcd-server && dpkg-deb -x etcd-server_*.deb . && install usr/bin/etcd /usr/local/bin/etcd)
+    rm -rf "$away"
+}
+
 missing=()
 postgres || missing+=(postgresql)
 mariadb || missing+=(mariadb-server-core) # the server alone: nothing that would start one
@@ -44,9 +55,13 @@ browser || missing+=(chromium) # it brings a font
 if [ "${#missing[@]}" != 0 ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     get "${missing[@]}"
 fi
+if ! etcd && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    get_etcd
+fi
 postgres || echo "PostgreSQL is not installed and could not be got (apt-get install postgresql): tests that need it are skipped" >&2
 mariadb || echo "MariaDB is not installed and could not be got (apt-get install mariadb-server-core): tests that need it are skipped" >&2
 bouncer || echo "PgBouncer is not installed and could not be got (apt-get install pgbouncer): tests that need it are skipped" >&2
+etcd || echo "etcd is not installed and could not be got (apt-get install etcd-server): tests that need it are skipped" >&2
 browser || echo "Chromium is not installed and could not be got (apt-get install chromium): tests that need it are skipped" >&2
 
 test -n "$python" || exit 0

@@ -155,6 +155,10 @@ class NoNameServerAnswers(NetworkError):
         super().__init__(f"no name server answers: {reasons}; {remedy}", ";".join(errors))
 
 
+class LeaseUnavailable(NetworkError):
+    """The record of a lease could not be read, or it is not known whether it was written. ``address`` says where it is kept."""
+
+
 class TooManyRequests(NetworkError):
     """The bound on requests in flight is reached, or the time budget was spent before the request could leave."""
 

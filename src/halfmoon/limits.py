@@ -32,6 +32,9 @@ ROUTE_BROKERS_MAX = 1_000
 ROUTE_QUEUES_MAX = 65_536
 """Queues of one topic, over all its brokers: 10 MB in each client. Topics have some hundreds."""
 
+LEASE_RECORD_BYTES_MAX = 64 * 1024
+"""Record of a lease, JSON. One has some hundred bytes; Kubernetes allows 256 KiB of annotations, etcd 1.5 MiB."""
+
 CERTIFICATE_NAMES_MAX = 100
 """Names that count of a client's certificate, the first ones. Most certificates have one or two."""
 

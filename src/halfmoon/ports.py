@@ -1,4 +1,4 @@
-"""Interfaces between the runtime and the pure parts: a disk, and the shape of a core that it can run.
+"""Interfaces between the runtime and the pure parts: a disk, the record of a lease, and the shape of a core that it can run.
 
 `Disk` and `File` are implemented by `halfmoon.runtime.files.disk` (real files) and `halfmoon.testing.disk` (torn and lost writes).
 All paths are relative to the store's directory, with ``/`` between parts; they are made of numbers and checked names only.
@@ -133,6 +133,43 @@ class Disk(Protocol):
 
     def boot_id(self) -> str | None:
         """Return a text that changes when the machine restarts, and unsynced writes may be lost; None: unknown."""
+
+
+class Stored(NamedTuple):
+    """Record of a lease as its store has it."""
+
+    text: bytes
+    """JSON in UTF-8, at most `LEASE_RECORD_BYTES_MAX`."""
+    version: str
+    """Text that changes with every write, and never comes again."""
+
+
+class LeaseStore(Protocol):
+    """One record in another system, which compares and replaces it in one step. Implemented by `halfmoon.runtime.leases`.
+
+    Calls block; each returns or raises within ``timeout_ms``. They come from one thread at a time, not always the same one. A call
+    that failed breaks nothing: the next one works once the system does.
+    """
+
+    address: str
+    """The system's servers, for logs; nothing of a password."""
+
+    def read(self, timeout_ms: int) -> Stored | None:
+        """Return the newest record; None: there is none. Raises LeaseUnavailable."""
+
+    def write(self, text: bytes, expected: str | None, timeout_ms: int) -> str | None:
+        """Replace the record if its version is still ``expected`` (None: there is none yet), and return the new version.
+
+        None: it has changed, and nothing was written. Where the JSON has a text ``holder`` and a number ``epoch``, a system with
+        fields of its own for them shows both.
+
+        Raises:
+            LeaseUnavailable: it is not known whether it was written; it may be written later still.
+            ValueError: the text is no UTF-8, has a NUL, or is longer than `LEASE_RECORD_BYTES_MAX`.
+        """
+
+    def close(self) -> None:
+        """Give back connections. A later call opens them again."""
 
 
 class Core(Protocol):
