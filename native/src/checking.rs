@@ -7,6 +7,8 @@ use crate::record::{self, ENTRY_BYTES};
 
 /// Bits of sysFlag of what belongs to a transaction.
 const TRANSACTION: i32 = 0xC;
+/// The bit of half messages and of what rolls them back: no queue has them.
+const PREPARED: i32 = 4;
 
 /// Entries of one queue, from an offset on.
 #[derive(Debug, PartialEq, Eq)]
@@ -32,14 +34,30 @@ pub struct Checked<'a> {
     pub keys: Vec<u8>,
 }
 
-/// A record that is whole and usual.
-struct Usual<'a> {
+/// The records that a slave may append, one behind another.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Copied<'a> {
+    /// Where they end.
+    pub end: usize,
+    /// Offset in the log and store time of the last.
+    pub last: (i64, i64),
+    /// Their entries, by queue, in the order in which the queues come.
+    pub queues: Vec<QueueEntries<'a>>,
+}
+
+/// Where the entries of each queue are.
+type Indexes<'a> = HashMap<(&'a [u8], i32), usize>;
+
+/// A record that is whole.
+struct Whole<'a> {
+    sys_flag: i32,
     topic: &'a [u8],
     queue_id: i32,
     queue_offset: i64,
     place: i64,
     store_ms: i64,
     properties: &'a [u8],
+    size: usize,
     end: usize,
 }
 
@@ -47,72 +65,100 @@ struct Usual<'a> {
 pub fn checked_records<'a>(data: &'a [u8], first: i64, apart: &[impl AsRef<[u8]>]) -> Checked<'a> {
     let mut found = Checked::default();
     let mut indexes = HashMap::new();
-    while let Some(record) = usual_at(data, found.size, first) {
-        if take(&mut found, &mut indexes, &record, apart).is_none() {
+    while let Some(record) = place_behind(first, found.size).and_then(|place| whole_at(data, found.size, place)) {
+        if record.sys_flag & TRANSACTION != 0 || enter(&mut found.queues, &mut indexes, &record, apart).is_none() {
             break;
         }
+        keys::pack_keys(record.topic, record.properties, (record.place, record.store_ms), &mut found.keys);
+        found.size = record.end;
     }
     found
 }
 
-/// Return the record at a place, if it has its lengths, its checksum and its place, and belongs to no transaction.
-fn usual_at(data: &[u8], at: usize, first: i64) -> Option<Usual<'_>> {
+/// Check the records of up to `size_max` bytes that lie one behind another from `begin` on, where the offset `first` of the log is.
+pub fn copied_records<'a>(data: &'a [u8], begin: usize, first: i64, apart: &[impl AsRef<[u8]>], size_max: usize) -> Copied<'a> {
+    let mut found = Copied { end: begin, ..Copied::default() };
+    let mut indexes = HashMap::new();
+    let next = |end: usize| whole_at(data, end, place_behind(first, end.checked_sub(begin)?)?);
+    while let Some(record) = next(found.end).filter(|record| record.size <= size_max) {
+        let taken = if record.sys_flag & PREPARED == 0 {
+            enter(&mut found.queues, &mut indexes, &record, apart)
+        } else {
+            text_of(record.topic, apart).map(|_| ())
+        };
+        if taken.is_none() {
+            break;
+        }
+        found.last = (record.place, record.store_ms);
+        found.end = record.end;
+    }
+    found
+}
+
+fn place_behind(first: i64, size: usize) -> Option<i64> {
+    first.checked_add(i64::try_from(size).ok()?)
+}
+
+/// Return the record at a place of the data, if it has its lengths, its checksum and its place in the log.
+fn whole_at(data: &[u8], at: usize, expected: i64) -> Option<Whole<'_>> {
     let parts = record::parts_at(&data, at)?;
     let head = record::head_at(data, at, parts.hosts)?;
     let [_, _, crc, queue_id, _] = head.first;
     let ([queue_offset, place], [_, store_ms]) = (head.offsets, head.times);
     let properties_at = parts.topic_at.checked_add(parts.topic)?;
-    let usual = head.sys_flag & TRANSACTION == 0 && queue_id >= 0 && queue_offset >= 0 && store_ms > 0;
-    if !usual || place != first.checked_add(i64::try_from(at).ok()?)? {
+    if queue_id < 0 || queue_offset < 0 || store_ms <= 0 || place != expected {
         return None;
     }
     let body = data.get(parts.body_at..parts.body_at.checked_add(parts.body)?)?;
     if i64::from(crc32fast::hash(body) & 0x7FFF_FFFF) != i64::from(crc) {
         return None;
     }
-    Some(Usual {
+    Some(Whole {
+        sys_flag: head.sys_flag,
         topic: data.get(parts.topic_at..properties_at)?,
         queue_id,
         queue_offset,
         place,
         store_ms,
         properties: data.get(properties_at.checked_add(2)?..parts.end)?,
+        size: parts.end.checked_sub(at)?,
         end: parts.end,
     })
 }
 
-/// Take a record; `None`: it is of a topic that is looked at apart or is no text, or it does not continue its queue.
-fn take<'a>(
-    found: &mut Checked<'a>,
-    indexes: &mut HashMap<(&'a [u8], i32), usize>,
-    record: &Usual<'a>,
+/// Return a topic as text; `None`: it is none, or one of those that are looked at apart.
+fn text_of<'a>(topic: &'a [u8], apart: &[impl AsRef<[u8]>]) -> Option<&'a str> {
+    let text = std::str::from_utf8(topic).ok().filter(|text| !text.is_empty())?;
+    (!apart.iter().any(|other| other.as_ref() == topic)).then_some(text)
+}
+
+/// Enter a record; `None`: it is of a topic that is looked at apart or is no text, or it does not continue its queue.
+fn enter<'a>(
+    queues: &mut Vec<QueueEntries<'a>>,
+    indexes: &mut Indexes<'a>,
+    record: &Whole<'a>,
     apart: &[impl AsRef<[u8]>],
 ) -> Option<()> {
     let index = match indexes.get(&(record.topic, record.queue_id)) {
         Some(index) => *index,
         None => {
-            let topic = std::str::from_utf8(record.topic).ok().filter(|topic| !topic.is_empty())?;
-            if apart.iter().any(|other| other.as_ref() == record.topic) {
-                return None;
-            }
-            let index = found.queues.len();
+            let topic = text_of(record.topic, apart)?;
+            let index = queues.len();
             let (queue_id, first) = (record.queue_id, record.queue_offset);
-            found.queues.push(QueueEntries { topic, queue_id, first, entries: Vec::new() });
+            queues.push(QueueEntries { topic, queue_id, first, entries: Vec::new() });
             indexes.insert((record.topic, record.queue_id), index);
             index
         }
     };
-    let queue = found.queues.get_mut(index)?;
+    let queue = queues.get_mut(index)?;
     let count = i64::try_from(queue.entries.len() / ENTRY_BYTES).ok()?;
     if queue.first.checked_add(count)? != record.queue_offset {
         return None;
     }
-    let size = u32::try_from(record.end.checked_sub(found.size)?).ok()?;
+    let size = u32::try_from(record.size).ok()?;
     queue.entries.extend_from_slice(&record.place.to_be_bytes());
     queue.entries.extend_from_slice(&size.to_be_bytes());
     queue.entries.extend_from_slice(&keys::tag_code(record.properties).to_be_bytes());
-    keys::pack_keys(record.topic, record.properties, (record.place, record.store_ms), &mut found.keys);
-    found.size = record.end;
     Some(())
 }
 
@@ -134,6 +180,9 @@ mod tests {
             let found = checked_records(&data, first, &["T"]);
             prop_assert!(found.size <= data.len());
             prop_assert_eq!(found.queues.is_empty(), found.size == 0);
+            let begin = data.len() / 2;
+            let copied = copied_records(&data, begin, first, &["T"], 200);
+            prop_assert!((begin..=data.len()).contains(&copied.end));
         }
     }
 }

@@ -34,7 +34,7 @@ use crate::states;
 pyo3::import_exception!(halfmoon.errors, MessageIllegal);
 
 /// Both twins of one interface have the same functions with the same meanings; it grows when one changes.
-const INTERFACE: i64 = 27;
+const INTERFACE: i64 = 28;
 
 /// Buffers of columns begin at multiples of this.
 const ALIGNED: usize = 64;
@@ -1156,9 +1156,27 @@ fn checked_records<'py>(
     apart: Vec<PyBackedBytes>,
 ) -> (usize, Vec<QueueEntries<'py>>, Bound<'py, PyBytes>) {
     let found = checking::checked_records(data.as_bytes(), first, &apart);
+    (found.size, queue_entries(data, found.queues), PyBytes::new(data.py(), &found.keys))
+}
+
+/// Return where the records end that lie one behind another in a span and that a slave may append, offset and store time of the
+/// last, and what queues must have of them; the span begins at the offset `first`.
+#[pyfunction]
+fn copied_records<'py>(
+    data: &'py Bound<'py, PyBytes>,
+    span: (usize, usize),
+    first: i64,
+    apart: Vec<PyBackedBytes>,
+    size_max: usize,
+) -> (usize, (i64, i64), Vec<QueueEntries<'py>>) {
+    let bytes = data.as_bytes();
+    let found = checking::copied_records(bytes.get(..span.1).unwrap_or(bytes), span.0, first, &apart, size_max);
+    (found.end, found.last, queue_entries(data, found.queues))
+}
+
+fn queue_entries<'py>(data: &Bound<'py, PyBytes>, queues: Vec<checking::QueueEntries<'py>>) -> Vec<QueueEntries<'py>> {
     let entries = |entries: &[u8]| PyBytes::new(data.py(), entries);
-    let queues = found.queues.iter().map(|queue| (queue.topic, queue.queue_id, queue.first, entries(&queue.entries)));
-    (found.size, queues.collect(), entries(&found.keys))
+    queues.iter().map(|queue| (queue.topic, queue.queue_id, queue.first, entries(&queue.entries))).collect()
 }
 
 type Entries<'py> = (Bound<'py, PyBytes>, Vec<i64>, Vec<i32>, usize);
@@ -1201,9 +1219,9 @@ mod halfmoon_native {
     #[pymodule_export]
     use super::{
         BulkFilter, Completions, HalfMessageCache, Messages, Reader, Signer, Verifier, batch_drafts, batch_items, checked_records,
-        crc32, decided_rows, done_answers, encode_batch, encode_properties, gather, head_json, index_entries, prepared_rows,
-        pull_head, put_numbers, record_keys, record_rows, request_frame, row_columns, runs_of, send_answers, split_frames,
-        stored_properties, tag_hash, tag_matches, whole_records,
+        copied_records, crc32, decided_rows, done_answers, encode_batch, encode_properties, gather, head_json, index_entries,
+        prepared_rows, pull_head, put_numbers, record_keys, record_rows, request_frame, row_columns, runs_of, send_answers,
+        split_frames, stored_properties, tag_hash, tag_matches, whole_records,
     };
 
     #[pymodule_export]

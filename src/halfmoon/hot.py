@@ -15,7 +15,7 @@ from halfmoon.columns.batch import BATCH_MAX, ITEM_BYTES_MIN, Draft
 from halfmoon.columns.completions import CompletionFields, Decided
 from halfmoon.columns.frames import Frame
 from halfmoon.columns.headers import PullHeader, pull_header_json
-from halfmoon.columns.keys import INDEX_ENTRY, KEY, index_hash, keys_of, property_of
+from halfmoon.columns.keys import INDEX_ENTRY, KEY, QueueEntries, index_hash, keys_of, property_of
 from halfmoon.columns.messages import ALL, AT_ONCE, DURABLE, NO_ANSWER, Group
 from halfmoon.columns.record import (
     BORN_V6,
@@ -69,12 +69,14 @@ __all__ = [
     "Messages",
     "Parts",
     "PullHeader",
+    "QueueEntries",
     "Reader",
     "Signer",
     "Verifier",
     "batch_drafts",
     "batch_items",
     "checked_records",
+    "copied_records",
     "crc32",
     "decided_rows",
     "done_answers",
@@ -133,7 +135,7 @@ if TYPE_CHECKING or _found is None:
     from halfmoon.columns.completions import Completions, HalfMessageCache
     from halfmoon.columns.filtering import BulkFilter, tag_matches
     from halfmoon.columns.frames import head_json, request_frame, split_frames
-    from halfmoon.columns.keys import checked_records, index_entries, put_numbers, record_keys
+    from halfmoon.columns.keys import checked_records, copied_records, index_entries, put_numbers, record_keys
     from halfmoon.columns.messages import Messages, crc32
     from halfmoon.columns.properties import encode_properties, stored_properties, tag_hash
     from halfmoon.columns.reading import Reader
@@ -154,4 +156,4 @@ else:
     stored_properties, tag_hash = _found.stored_properties, _found.tag_hash
     index_entries, record_keys, whole_records = _found.index_entries, _found.record_keys, _found.whole_records
     put_numbers, send_answers = _found.put_numbers, _found.send_answers
-    checked_records = _found.checked_records
+    checked_records, copied_records = _found.checked_records, _found.copied_records

@@ -107,3 +107,35 @@ def test_a_tag_code_is_what_a_queue_entry_has(twin, properties: bytes):
     [(_, _, _, entry)] = twin.checked_records(records, 100, [])[1]
 
     assert int.from_bytes(entry[12:], "big", signed=True) == tag_hash_of(properties)
+
+
+def test_a_slave_may_append_records_of_transactions_and_half_ones_have_no_entry(twin):
+    records, entries, last = b"", b"", (0, 0)
+    for number, bits in enumerate([4, 0, 12, 8, 4]):
+        last = 100 + len(records), 1_700_000_000_001
+        made = encode(twin.Messages([draft(sys_flag=bits)]), queue_offset=7 + (number > 1), at=last[0])
+        records += bytes(made[0])
+        entries += bytes(made[1]) if bits in (0, 8) else b""
+
+    found = len(records) + 3, last, [("T", 3, 7, entries)]
+    assert twin.copied_records(b"???" + records + b"!!!", (3, 1000), 100, [], 1000) == found
+
+
+def test_what_a_slave_may_append_ends_where_something_has_to_be_looked_at(twin):
+    small, apart, half, gap = (
+        bytes(encode(twin.Messages([draft(sys_flag=bits)]), topic=topic, queue_offset=offset, at=at)[0])
+        for topic, bits, offset, at in [("T", 0, 5, 0), ("apart", 0, 5, 200), ("apart", 4, 5, 400), ("T", 0, 7, 600)]
+    )
+    size = len(small)
+
+    def ends(data: bytes, first: int, stop: int = 1000, size_max: int = 1000) -> int:
+        found: int = twin.copied_records(data, (0, stop), first, [b"apart"], size_max)[0]
+        return found
+
+    assert ends(small, 0) == ends(small, 0, stop=size) == ends(small, 0, size_max=size) == size
+    assert ends(small, 0, stop=size - 1) == ends(small, 0, size_max=size - 1) == ends(small, 1) == ends(small[:-1], 0) == 0
+    assert ends(apart, 200) == ends(half, 400) == 0
+    assert ends(half.replace(b"apart", b"other"), 400) == len(half)
+    assert ends(half.replace(b"apart", b"apar\xff"), 400) == 0
+    first = bytes(encode(twin.Messages([draft()]), queue_offset=5, at=600 - size)[0])
+    assert ends(first + gap, 600 - size) == size, "it does not continue its queue"

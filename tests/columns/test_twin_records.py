@@ -99,7 +99,7 @@ def test_records_are_checked_alike(twins, data):
     python, native = twins
     host = data.draw(st.sampled_from([b"\x7f\0\0\1\0\0\x2a\x9f", b"\0" * 20]))
     texts = st.lists(st.sampled_from(KEYS + TAGS), max_size=3).map(b"".join)
-    kinds = st.tuples(st.binary(max_size=30), texts, st.booleans(), st.sampled_from([0, 0, 0, 0, 0, 8, 12]))
+    kinds = st.tuples(st.binary(max_size=30), texts, st.booleans(), st.sampled_from([0, 0, 0, 0, 0, 4, 8, 12]))
     places = st.tuples(st.sampled_from(["T", "t" * 127, "é", "apart"]), st.sampled_from([0, 1, -1]), st.sampled_from([0, 0, 0, 1]))
     offsets: dict[tuple[str, int], int] = {}
     records = b""
@@ -112,6 +112,9 @@ def test_records_are_checked_alike(twins, data):
     first = data.draw(st.sampled_from([50, 50, 50, 50, 51, 2**63 - 1, -(2**63)]))
 
     assert native.checked_records(seen, first, [b"apart"]) == python.checked_records(seen, first, [b"apart"])
+    begin, stop = data.draw(st.integers(0, 2)), data.draw(st.sampled_from([len(seen), len(seen) // 2, len(seen) + 9]))
+    arguments = bytes(begin) + seen, (begin, stop), first, [b"apart"], data.draw(st.sampled_from([130, 1 << 20]))
+    assert native.copied_records(*arguments) == python.copied_records(*arguments)
 
 
 @given(

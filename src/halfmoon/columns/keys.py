@@ -17,7 +17,7 @@ from struct import error as struct_error
 from typing import Final
 
 from halfmoon.columns.messages import crc32
-from halfmoon.columns.record import ENTRY, HEADS, MAGIC, MAGIC_V2, parts_at
+from halfmoon.columns.record import ENTRY, HEADS, MAGIC, MAGIC_V2, Head, parts_at
 from halfmoon.errors import BadMessage
 from halfmoon.model import java_hash
 
@@ -27,7 +27,7 @@ _NUMBER = Struct(">i")
 _SECONDS_MAX = 2**31 - 1
 _HEAD = Struct(">ii28xi16xq20xi")
 """Size, magic, sysFlag, store time and body length of a record with IPv4 hosts."""
-_HOSTS, _TRANSACTION, _ROLLBACK = 0x30, 0xC, 0xC
+_HOSTS, _TRANSACTION, _PREPARED, _ROLLBACK = 0x30, 0xC, 4, 0xC
 _MAGICS = MAGIC, MAGIC_V2
 _UNIQUE = b"UNIQ_KEY\x01"
 
@@ -157,38 +157,86 @@ QueueEntries = tuple[str, int, int, bytes]
 def checked_records(data: bytes, first: int, apart: Sequence[bytes]) -> tuple[int, list[QueueEntries], bytes]:
     """Return the length of the leading records that are whole and usual, and their entries for queues and key index.
 
-    The entries of each queue come in the order of the queues' first records; keys are packed as `record_keys` does.
-
     The entries are by queue, in the order in which the queues come; the keys are packed as `record_keys` does. ``data`` begins at
     the offset ``first`` of the log. A record is whole if its lengths, its checksum and its offset in the log are right, and its
     topic is text; usual if it belongs to no transaction and to none of the topics that are looked at ``apart``, and continues its
     queue.
     """
-    queues: dict[tuple[bytes, int], tuple[int, list[bytes]]] = {}
+    queues: _Entered = {}
     at = count = 0
     try:
-        while True:
-            head, body_at, topic_at, topic_bytes, end = parts_at(data, at)
-            size, _, crc, queue_id, _, queue_offset, place, flag, _, _, store_ms, _, _, _, body_bytes = head
-            if place != first + at or flag & _TRANSACTION or queue_id < 0 or queue_offset < 0 or store_ms <= 0:
+        while (record := _whole_at(data, at, first + at)) is not None:
+            if record[0][7] & _TRANSACTION or not _enter(queues, data, record, apart):
                 break
-            if crc32(data[body_at : body_at + body_bytes]) & 0x7FFFFFFF != crc:
-                break
-            key = data[topic_at : topic_at + topic_bytes], queue_id
-            queue = queues.get(key)
-            if queue is None:
-                if not _is_text(key[0]) or key[0] in apart:
-                    break
-                queue = queues[key] = queue_offset, []
-            elif queue_offset != queue[0] + len(queue[1]):
-                break
-            queue[1].append(ENTRY.pack(place, size, _tag_code(data, topic_at + topic_bytes + 2, end)))
-            at = end
+            at = record[3]
             count += 1
     except BadMessage:
         pass
-    named = [(str(topic, "utf-8"), queue_id, offset, b"".join(of)) for (topic, queue_id), (offset, of) in queues.items()]
-    return at, named, record_keys(data, 0, first, count)[2]
+    return at, _named(queues), record_keys(data, 0, first, count)[2]
+
+
+def copied_records(
+    data: bytes, span: tuple[int, int], first: int, apart: Sequence[bytes], size_max: int
+) -> tuple[int, tuple[int, int], list[QueueEntries]]:  # fmt: skip
+    """Return where the leading records end that a slave may append; offset in the log and store time of the last; their entries.
+
+    The records are those within ``span``, which begins at the offset ``first`` of the log, up to one that is not whole, as
+    `checked_records` says, has more than ``size_max`` bytes, is of a topic that is looked at ``apart``, or does not continue its
+    queue. Half messages and what rolls them back have no entry. Without a record, offset and time are 0.
+    """
+    queues: _Entered = {}
+    at, stop = span
+    begin, last, data = at, (0, 0), data[:stop]
+    try:
+        while (record := _whole_at(data, at, first + at - begin)) is not None:
+            head, topic_at, topic_bytes, end = record
+            if head[0] > size_max:
+                break
+            if head[7] & _PREPARED:
+                topic = data[topic_at : topic_at + topic_bytes]
+                if topic in apart or not _is_text(topic):
+                    break
+            elif not _enter(queues, data, record, apart):
+                break
+            last, at = (head[6], head[10]), end
+    except BadMessage:
+        pass
+    return at, last, _named(queues)
+
+
+_Whole = tuple[Head, int, int, int]
+"""Head of a record, where its topic begins, how long that is, and where the record ends."""
+_Entered = dict[tuple[bytes, int], tuple[int, list[bytes]]]
+"""Offset of the first entry and the entries, by queue."""
+
+
+def _whole_at(data: bytes, at: int, expected: int) -> _Whole | None:
+    """Return a record that has its checksum and its offset in the log; None: it has not. Raises BadMessage for a wrong length."""
+    head, body_at, topic_at, topic_bytes, end = parts_at(data, at)
+    _, _, crc, queue_id, _, queue_offset, place, _, _, _, store_ms, _, _, _, body_bytes = head
+    if place != expected or queue_id < 0 or queue_offset < 0 or store_ms <= 0:
+        return None
+    is_whole = crc32(data[body_at : body_at + body_bytes]) & 0x7FFFFFFF == crc
+    return (head, topic_at, topic_bytes, end) if is_whole else None
+
+
+def _enter(queues: _Entered, data: bytes, record: _Whole, apart: Sequence[bytes]) -> bool:
+    """Add the entry of a record; False: its topic is looked at apart or no text, or it does not continue its queue."""
+    head, topic_at, topic_bytes, end = record
+    key = data[topic_at : topic_at + topic_bytes], head[3]
+    queue = queues.get(key)
+    if queue is None:
+        if key[0] in apart or not _is_text(key[0]):
+            return False
+        queue = queues[key] = head[5], []
+    elif head[5] != queue[0] + len(queue[1]):
+        return False
+    queue[1].append(ENTRY.pack(head[6], head[0], _tag_code(data, topic_at + topic_bytes + 2, end)))
+    return True
+
+
+def _named(queues: _Entered) -> list[QueueEntries]:
+    return [(str(topic, "utf-8"), queue_id, offset, b"".join(of)) for (topic, queue_id), (offset, of) in queues.items()]
 
 
 @lru_cache(4096)

@@ -91,11 +91,16 @@ class LastRun(NamedTuple):
         return self.checkpoint.durable_offset if self.ours and self.lost else None
 
 
+def lost_power(disk: Disk) -> bool:
+    """Return whether the machine ended while the store was open, so that what was not on the device may be lost."""
+    mark, boot_id = disk.read(ABORT), disk.boot_id()
+    return mark is not None and (boot_id is None or mark != boot_id.encode())
+
+
 def read_last_run(disk: Disk, file: CheckpointFile) -> LastRun:
     """Return how the last run ended; nothing is changed."""
     checkpoint, mark = file.read(), disk.read(ABORT)
-    boot_id = disk.boot_id()
-    lost = mark is not None and (boot_id is None or mark != boot_id.encode())
+    lost = lost_power(disk)
     return LastRun(checkpoint, file.ours, mark is None, lost, None if mark is None or lost else file.noted_end)
 
 

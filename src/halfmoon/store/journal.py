@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from enum import IntEnum
 from itertools import islice
@@ -102,6 +102,8 @@ class Journal:
     def __init__(self, disk: Disk) -> None:
         """Find the newest generation that is whole. Nothing is changed. Raises OSError."""
         self._disk = disk
+        self.on_write: Callable[[Row], None] | None = None
+        """Called with each row that was written."""
         self._rows = _Rows(dict)
         """Values, by kind and key."""
         self._file: File | None = None
@@ -209,6 +211,9 @@ class Journal:
                 self._broken = self._failure = exc
             raise
         _apply(rows, self._rows)
+        if self.on_write is not None:
+            for row in rows:
+                self.on_write(row)
 
     def _make_room(self, size_bytes: int) -> None:
         """Begin the next generation where this one is three quarters full. Raises OSError: there is no room."""

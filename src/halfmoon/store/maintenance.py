@@ -21,10 +21,10 @@ from halfmoon.store.keyindex.indexing import Indexing
 from halfmoon.store.keyindex.key_index import IndexFile
 from halfmoon.store.layout import COMMIT_LOG, CONSUME_QUEUE, INDEX
 from halfmoon.store.log.commit_log import CommitLog
+from halfmoon.store.log.retention import Pin, disk_space, expired_before
 from halfmoon.store.queues.consume_queue import ConsumeQueue
 from halfmoon.store.queues.inventory import Inventory
 from halfmoon.store.queues.missing import Queues
-from halfmoon.store.retention import Pin, disk_space, expired_before
 from halfmoon.store.settings import StoreSettings
 from halfmoon.store.spare_space import SpareSpace
 
@@ -44,7 +44,7 @@ MANUAL_ROUNDS = 20
 class Maintenance:
     """The slices, and when the next is due. ``disk_full`` says why nothing may be written, None: it may.
 
-    ``pins`` keep log files, see `halfmoon.store.retention.Pin`: those that are not firm first.
+    ``pins`` keep log files, see `halfmoon.store.log.retention.Pin`: those that are not firm first.
     """
 
     def __init__(

@@ -113,7 +113,8 @@ class Opening:
         if recovered.clean and not recovered.rolled and recovered.records == 0:
             flush.durable_offset = flush.queues_offset = log.end
             return
-        flush.durable_offset = flush.queues_offset = min(last_run.durable_offset if last_run.ours else log.first, log.end)
+        durable = last_run.durable_offset if last_run.ours else 0  # a copy may begin behind what its checkpoint says
+        flush.durable_offset = flush.queues_offset = min(max(durable, log.first), log.end)
         self._distrust(recovered, from_offset=flush.durable_offset if last_run.ours else recovered.start, ours=last_run.ours)
 
     def _take_stock(self, *, rebuilt: bool, made: int) -> None:

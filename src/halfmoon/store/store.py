@@ -26,6 +26,7 @@ from halfmoon.store.log.appending import Appended, Appending
 from halfmoon.store.log.commit_log import CommitLog
 from halfmoon.store.log.copying import Copying
 from halfmoon.store.log.files import check_directories
+from halfmoon.store.log.kept import Kept
 from halfmoon.store.log.recovery import RecoveryResult
 from halfmoon.store.maintenance import Maintenance
 from halfmoon.store.opening import Opening, carry_out
@@ -48,21 +49,20 @@ __all__ = ["Appended", "Arrival", "Draft", "ReadResult", "ReadStatus", "Store"]
 
 _INDEXED_MS = 250
 """Between two checkpoints that say how far the keys are indexed, while there are more: each is a row of the journal."""
-_LINGER_MS = 10
-"""In sync flush, what nobody waits for is synced, and so becomes visible, this long after it was appended."""
 
 
 class Store:
     """One store directory, open. Make one with `Store.open`."""
 
-    _linger_due: Steady | None = None
+    copies_refusal: str | None = None
+    """Reason why nothing is stored while copies are missing; None: it is."""
     _copying: Copying | None = None
 
-    def __init__(self, disk: Disk, settings: StoreSettings, host: bytes, lock: DirectoryLock, tag_code: TagCode) -> None:
+    def __init__(
+        self, disk: Disk, settings: StoreSettings, host: bytes, lock: DirectoryLock, tag_code: TagCode, copied_offset: int | None
+    ) -> None:  # fmt: skip
         self.settings, self.recovered = settings, RecoveryResult(True, False)
-        self._disk, self._lock, self._tag_code = disk, lock, tag_code
-        self.sync_flush = settings.sync_flush
-        """A send is answered, and its message visible, only once it is durable."""
+        self._disk, self._lock, self._tag_code, self.sync_flush = disk, lock, tag_code, settings.sync_flush
         self.log = CommitLog(disk, settings.commit_log_file_bytes, host, settings.message_bytes_max)
         self.queues: Queues = {}
         """All queues. Like ``log`` and ``maintenance`` for services that build on the store; only the store changes them."""
@@ -77,6 +77,8 @@ class Store:
         self._flush = Flush(disk, self.log, self.health)
         self._checkpoint_file, self._checkpoint = CheckpointFile(disk, self.journal), Checkpoint()
         self._visible = VisibleOffsets(self.log, self.health)
+        self.kept = Kept(self.log, self._flush, self._visible, self.health, self._leave, settings.sync_flush, copied_offset)
+        self.flush, self.sync_now = self.kept.turn, self.kept.sync_now
         self._write_out = WriteOut(
             self.log, self.queues, self._visible, self._flush, self._inventory, self._checkpoint_file, self.health,
         )  # fmt: skip
@@ -90,8 +92,7 @@ class Store:
             self.log, KeyIndex(disk, settings.hash_slots, settings.index_entries_max), enabled=settings.message_index_enable
         )
         self.maintenance = Maintenance(
-            disk, self.log, self.queues, self._flush, self._indexing, self._inventory, settings,
-            lambda work: self._work.append(work), self.health,
+            disk, self.log, self.queues, self._flush, self._indexing, self._inventory, settings, self._leave, self.health,
         )  # fmt: skip
         self._creation = QueueCreation(
             disk, self.log, self.queues, self._reservations, self._inventory, settings.queue_file_bytes,
@@ -99,7 +100,7 @@ class Store:
         )  # fmt: skip
         self._appending = Appending(
             self.log, self.queues, self._creation, self._reservations, self._visible, self._inventory, self._indexing,
-            self._checkpoint_file, self.health, sync_flush=settings.sync_flush,
+            self._checkpoint_file, self.health, holds_back=self.holds_back,
         )  # fmt: skip
         self._log_due = self.queues_due = self._indexed_due = LONG_AGO
 
@@ -108,12 +109,13 @@ class Store:
     @classmethod
     def open(
         cls, disk: Disk, settings: StoreSettings, host: bytes, now: Instant, *, tag_code: TagCode = tag_code_of,
-        is_slave: bool = False,
+        is_slave: bool = False, copied_offset: int | None = None,
     ) -> Store:  # fmt: skip
         """Open the directory, recover it and make it ready for appends. Waits for the disk.
 
         ``host`` is what records name as their store host: 4 or 16 bytes of address and 4 of port. ``tag_code`` gives the number
-        in a rebuilt queue entry's tag field from (topic, properties, store ms). ``is_slave``: see `Recovery`.
+        in a rebuilt queue entry's tag field from (topic, properties, store ms). ``is_slave``: see `Recovery`. ``copied_offset``: up
+        to where the other member of a pair has the log (`copied_to`); None: there is none.
 
         Raises:
             StoreLocked: another process has it.
@@ -123,13 +125,13 @@ class Store:
         lock = disk.lock(LOCK)
         try:
             check_directories(disk)
-            store = cls(disk, settings, host, lock, tag_code)
+            store = cls(disk, settings, host, lock, tag_code, copied_offset)
             try:
                 store._open(now, is_slave=is_slave)
             except OSError as exc:
                 if not SpareSpace(disk).give_up(exc):
                     raise
-                store = cls(disk, settings, host, lock, tag_code)
+                store = cls(disk, settings, host, lock, tag_code, copied_offset)
                 store._open(now, is_slave=is_slave, refusal=f"the disk was full at the start: {exc}")
         except BaseException:
             lock.release()
@@ -176,6 +178,16 @@ class Store:
         return self._flush.durable_offset
 
     @property
+    def holds_back(self) -> bool:
+        """Whether a send is answered, and its message visible, only once it is kept."""
+        return self.kept.holds_back
+
+    @property
+    def kept_offset(self) -> int:
+        """Physical offset up to which the log is kept as is promised."""
+        return self.kept.offset
+
+    @property
     def min_offset(self) -> int:
         """Lowest physical offset that is still there."""
         return self.log.first
@@ -192,7 +204,7 @@ class Store:
         return (
             self.health.failure
             or ("the store is closed" if self._stopping else maintenance.disk_full or maintenance.index_fault)
-            or ("this broker is a slave" if self._copying is not None else None)
+            or ("this broker is a slave" if self._copying is not None else self.copies_refusal)
         )
 
     @property
@@ -327,7 +339,7 @@ class Store:
 
     def record(self, physical_offset: int, size: int | None = None) -> memoryview | None:
         """Return the whole record at a physical offset, or None when none begins there or it is not visible yet."""
-        if self.sync_flush and physical_offset >= self._visible.end:
+        if self.holds_back and physical_offset >= self._visible.end:
             return None
         return self.log.record(physical_offset, size)
 
@@ -345,35 +357,6 @@ class Store:
         return self._indexing.query(topic, key, count, begin_ms, end_ms, self._visible.end, self._date, wanted)
 
     # ------------------------------------------------------------ sync
-
-    def flush(self, waiting: int, now: Steady) -> None:
-        """End of a turn, in which ``waiting`` sends began to wait for the device: in sync flush, start a sync for them."""
-        if not self.sync_flush or self._flush.durable_offset >= self.log.end:
-            return
-        if waiting:
-            self._flush.log_wanted = True
-            self._start_log_sync(inline=waiting == 1)
-        elif self._linger_due is None and not self._flush.log_syncing:
-            self._linger_due = now + _LINGER_MS
-
-    def sync_now(self) -> None:
-        """Start a sync of the log for what was appended, in any flush mode. If one is running, call again when it is done."""
-        self._flush.log_wanted = True
-        self._start_log_sync(inline=False)
-
-    def _start_log_sync(self, *, inline: bool) -> None:
-        work = self._flush.sync_log(self._log_synced, inline=inline)
-        if work is not None:
-            self._linger_due = None
-            self._work.append(work)
-
-    def _log_synced(self, now: Instant) -> None:
-        if self.sync_flush and not self.failure and self._flush.durable_offset > self._visible.end:
-            self._visible.publish_durable(self._flush.durable_offset, self._flush.durable_ms)
-            if self.log.end > self._flush.durable_offset and (self._flush.log_wanted or self._stopping):
-                self._start_log_sync(inline=False)
-            elif self.log.end > self._flush.durable_offset and self._linger_due is None:
-                self._linger_due = now.steady + _LINGER_MS
 
     def _failed_for_good(self, failure: str) -> None:
         self._visible.drop_pending()
@@ -413,8 +396,8 @@ class Store:
             times.append(self.queues_due)
         if self._write_out.due is not None:
             times.append(self._write_out.due)
-        if self._linger_due is not None:
-            times.append(self._linger_due)
+        if self.kept.linger_due is not None:
+            times.append(self.kept.linger_due)
         if self._flush.durable_offset < self.log.end:
             times.append(self._log_due)
         return min(times)
@@ -437,12 +420,10 @@ class Store:
             return
         self._date, at = now.date, now.steady
         self.health.tick(at)
-        if self._linger_due is not None and at >= self._linger_due:
-            self._linger_due = None
-            self._start_log_sync(inline=False)
+        self.kept.tick(at)
         if at >= self._log_due:
             self._log_due = at + self.settings.flush_log_interval_ms
-            self._start_log_sync(inline=False)
+            self.kept.start(inline=False)
         if at >= self.queues_due:
             self.queues_due = at + self.settings.flush_queue_interval_ms
             self._reader.look_again()
@@ -472,6 +453,9 @@ class Store:
 
     # ------------------------------------------------------------ work
 
+    def _leave(self, work: Work[Any]) -> None:
+        self._work.append(work)
+
     def work(self) -> list[Work[Any]]:
         """Take out what is to be run where waiting is allowed."""
         if self._reservations.wanted and not self.failure:
@@ -485,11 +469,11 @@ class Store:
 
     def stop(self, now: Instant) -> None:
         """Take no more appends; the last syncs come out of `work`."""
-        self._stopping = True
+        self._stopping = self.kept.stopping = True
         self._creation.refuse_all(StoreNotWritable(str(self.refusal)))
         if self.failure:
             return
-        self._start_log_sync(inline=False)
+        self.kept.start(inline=False)
         if work := self._write_out.sync_work(self._move_checkpoint, everything=True):
             self._work.append(work)
 
@@ -497,7 +481,7 @@ class Store:
         """Give the directory back. Waits for what `stop` left; a store that failed stays marked as unclean."""
         if self._closed:
             return
-        self._stopping = self._closed = True
+        self._stopping = self.kept.stopping = self._closed = True
         try:
             if not self.failure:
                 self._finish(now)
@@ -513,7 +497,7 @@ class Store:
     def _finish(self, now: Instant) -> None:
         flush = self._flush
         for _ in range(3):  # what is left, then what publishing it wrote
-            if (log_work := flush.sync_log(self._log_synced, inline=True)) is not None:
+            if (log_work := flush.sync_log(self.kept.synced, inline=True)) is not None:
                 carry_out(log_work, now)
             if queue_work := self._write_out.sync_work(self._move_checkpoint, everything=True):
                 carry_out(queue_work, now)

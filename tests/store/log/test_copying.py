@@ -7,26 +7,45 @@ from random import Random
 import pytest
 
 from halfmoon.errors import CorruptRecord, StoreError, StoreNotWritable
+from halfmoon.hot import FILLER_SIZE
 from halfmoon.instant import instant
-from halfmoon.model import java_hash
 from halfmoon.store import Store
 from halfmoon.store.layout import BLANK, BLANK_MAGIC
 from halfmoon.store.log import copying
 from halfmoon.store.log.copying import Copying
 from halfmoon.store.log.recovery import Recovery
 from halfmoon.store.queues.consume_queue import ConsumeQueue
+from halfmoon.store.records import tag_hash_of
+from halfmoon.store.timer.messages import SCHEDULE_TOPIC
 from halfmoon.testing.disk import SimDisk
+from tests.columns.conftest import PYTHON, native
 from tests.store.driving import HOST, NOW, carry_out, close, draft, open_store, read_all, small
 
-QUEUES = [("orders", 0), ("orders", 1), ("paid", 0)]
+QUEUES = [("orders", 0), ("orders", 1), ("paid", 0), (SCHEDULE_TOPIC, 2)]
 FILE_BYTES = 16 * 1024
+
+
+@pytest.fixture(params=["python", "native"], autouse=True)
+def twin(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both twins of what touches each record."""
+    twin = PYTHON if request.param == "python" else native()
+    monkeypatch.setattr(copying, "copied_records", twin.copied_records)
+
+
+def tag_code(topic: str, properties: bytes, store_ms: int) -> int:
+    """Return the number in a queue entry: for a delayed message when it is due."""
+    return store_ms + 5000 if topic == SCHEDULE_TOPIC else tag_hash_of(properties)
 
 
 def open_slave(disk: SimDisk, flush: str = "ASYNC_FLUSH") -> Store:
     settings = small(commit_log_file_bytes=FILE_BYTES, flush_disk_type=flush)
-    store = Store.open(disk, settings, HOST, instant(NOW), is_slave=True)
+    store = Store.open(disk, settings, HOST, instant(NOW), tag_code=tag_code, is_slave=True)
     store.copying()
     return store
+
+
+def open_master(disk: SimDisk) -> Store:
+    return Store.open(disk, small(commit_log_file_bytes=FILE_BYTES), HOST, instant(NOW), tag_code=tag_code)
 
 
 def bytes_of(store: Store, start: int, end: int) -> bytes:
@@ -38,6 +57,15 @@ def bytes_of(store: Store, start: int, end: int) -> bytes:
     return found
 
 
+def entries_of(store: Store) -> list[list[tuple[int, int, int]]]:
+    """Return the entries of each queue that point at messages."""
+    found = []
+    for queue in (store.queues.get(each) for each in QUEUES):
+        entries = [] if queue is None else [queue.entry(offset) for offset in range(queue.min_offset, queue.max_offset)]
+        found.append([entry for entry in entries if entry[1] != FILLER_SIZE])
+    return found
+
+
 class History:
     """A master and its slave, which stop, are killed and lose power."""
 
@@ -45,7 +73,7 @@ class History:
         self.random = Random(seed)
         self.flush = self.random.choice(["ASYNC_FLUSH", "SYNC_FLUSH"])
         self.disks = [SimDisk(Random(seed + number), write_back=self.random.choice([0.0, 0.1, 0.5])) for number in range(2)]
-        self.master = open_store(self.disks[0], commit_log_file_bytes=FILE_BYTES)
+        self.master = open_master(self.disks[0])
         self.slave = open_slave(self.disks[1], self.flush)
         self.count = 0
 
@@ -73,11 +101,12 @@ class History:
         assert self.slave.end_offset == self.master.end_offset
         if "paid" not in self.master.topics():  # a slave learns of deletions from the table of topics
             self.slave.delete_topic("paid", instant(NOW).steady)
-        everything = [read_all(self.master, *queue) for queue in QUEUES]
+        everything, entries = [read_all(self.master, *queue) for queue in QUEUES], entries_of(self.master)
         carry_out(self.slave)
         assert [read_all(self.slave, *queue) for queue in QUEUES] == everything
+        assert entries_of(self.slave) == entries
         close(self.slave)
-        successor = open_store(self.disks[1], commit_log_file_bytes=FILE_BYTES)  # it becomes a master
+        successor = open_master(self.disks[1])  # it becomes a master
         assert [read_all(successor, *queue) for queue in QUEUES] == everything
         for queue in QUEUES:
             end = self.master.queue_max(*queue)
@@ -85,15 +114,16 @@ class History:
         close(successor)
 
     def append(self) -> None:
-        drafts = []
+        drafts, queue = [], self.random.choice(QUEUES)
         for _ in range(self.random.choice([1, 1, 3, 40])):
             self.count += 1
             tag = self.random.choice("ab")
             properties = f"KEYS\x01k{self.count % 50}\x02TAGS\x01{tag}\x02".encode()
             body = self.random.randbytes(self.random.choice([0, 30, 700, 3000]))
             prepared = self.random.random() < 0.1
-            drafts.append(draft(body, properties, tag=java_hash(tag), sys_flag=4 if prepared else 0))
-        self.master.append(*self.random.choice(QUEUES), drafts, NOW)
+            code = tag_code(queue[0], properties, NOW)
+            drafts.append(draft(body, properties, tag=code, sys_flag=4 if prepared else 0))
+        self.master.append(*queue, drafts, NOW)
         carry_out(self.master)
 
     def delete(self) -> None:
@@ -124,7 +154,7 @@ class History:
             close(self.master)
         else:
             self.disks[0].crash(power=False)
-        self.master = open_store(self.disks[0], commit_log_file_bytes=FILE_BYTES)
+        self.master = open_master(self.disks[0])
 
     def restart_slave(self) -> None:
         """Stop the slave cleanly, kill it, or take its power."""
@@ -194,6 +224,19 @@ def test_an_empty_log_begins_where_a_file_of_its_master_does() -> None:
             open_slave(SimDisk(Random(2))).copying().begin(offset)
 
 
+def test_a_log_that_begins_later_opens_again_after_a_kill_before_its_first_sync() -> None:
+    master, disk = open_store(SimDisk(Random(1)), commit_log_file_bytes=FILE_BYTES), SimDisk(Random(2))
+    for _ in range(8):
+        master.append("orders", 0, [draft(bytes(5000))], NOW)
+    copying = (slave := open_slave(disk)).copying()
+    copying.begin(FILE_BYTES)
+    copying.take(bytes_of(master, FILE_BYTES, master.end_offset))
+    disk.crash(power=False)
+    again = open_slave(disk)
+    assert (again.min_offset, again.end_offset) == (FILE_BYTES, slave.end_offset)
+    assert again.durable_offset == FILE_BYTES
+
+
 def test_a_slaves_store_takes_no_messages_of_its_own() -> None:
     slave = open_slave(SimDisk(Random(2)))
     with pytest.raises(StoreNotWritable, match="this broker is a slave"):
@@ -225,9 +268,12 @@ def test_a_full_disk_refuses_bytes_and_takes_them_again_later() -> None:
     assert read_all(slave, "orders", 0) == read_all(master, "orders", 0)
 
 
+KEEP = Copying._keep
 FAULTS = {
-    "no_blank": lambda patch: patch(Copying, "_close_file", lambda self, size: self._rest.clear()),
-    "prepared_in_queues": lambda patch: patch(copying, "PREPARED", 0),
+    "no_blank": lambda patch: patch(Copying, "_close_file", lambda self: None),
+    "half_messages_in_queues": lambda patch: patch(copying, "PREPARED", 0),
+    "no_delays": lambda patch: patch(copying, "_APART", ()),
+    "a_record_is_late": lambda patch: patch(Copying, "_keep", lambda self, rest: KEEP(self, rest[:1] + rest)),
     "no_cut": lambda patch: patch(ConsumeQueue, "cut", lambda self, offset, thorough: None),
     "a_byte_is_lost": lambda patch: patch(Copying, "again", lambda self: self._rest.extend(b"x")),
     "rolled": lambda patch: patch(Recovery, "_is_slave", property(lambda self: False, lambda self, value: None)),

@@ -60,6 +60,19 @@ def test_a_gap_is_filled_and_synced():
     assert [again.entry(number)[1] for number in range(2, 25)] == [0x7FFFFFFF] * 23
 
 
+@pytest.mark.parametrize("near", [0, 5, 40])
+def test_the_end_below_an_offset_is_before_entries_that_fillers_hide(near: int):
+    disk = SimDisk(Random(1))
+    queue = queue_on(disk)
+    queue.publish(0, flat(0, 6), 65536)
+    queue.publish(37, flat(700, 3), 65536)  # 31 fillers, which point at the log's begin
+    again = queue_on(disk)
+    queue.write_out()
+    again.segments.load()
+    again.near = near
+    assert [again.end_below(below) for below in (300, 350, 550, 70_000, 70_050, 1 << 40)] == [3, 4, 6, 6, 38, 40]
+
+
 @pytest.mark.parametrize("below", [0, 1, 100, 101, 950, 2500, 10**9])
 def test_the_end_below_an_offset_is_found(below: int):
     queue = queue_on(SimDisk(Random(1)))

@@ -30,13 +30,13 @@ def test_entries_wait_until_the_log_is_durable_and_come_a_queue_at_a_time():
     visible.wait(200, two, 0, entries_of([100, 100, 6]))
     visible.wait(300, one, 1, entries_of([200, 100, 7]))
     visible.wait(400, one, 2, entries_of([300, 100, 8]))
-    visible.publish_durable(300, NOW)
+    visible.publish_kept(300, NOW)
     assert visible.take_arrivals() == [
         Arrival("t", 0, 2, entries_of([0, 100, 5, 200, 100, 7])), Arrival("t", 1, 1, entries_of([100, 100, 6]))
     ]  # fmt: skip
     assert (visible.end, visible.end_ms) == (300, NOW)
     assert visible.take_changed() == [one, two]
-    visible.publish_durable(400, NOW)
+    visible.publish_kept(400, NOW)
     assert visible.take_arrivals() == [Arrival("t", 0, 3, entries_of([300, 100, 8]))]
 
 
@@ -46,11 +46,11 @@ def test_a_deleted_topic_and_a_failed_store_show_nothing_more():
     for topic in ("gone", "kept"):
         visible.wait(100, ConsumeQueue(disk, topic, 0, 6000), 0, entries_of([0, 100, 5]))
     visible.forget("gone")
-    visible.publish_durable(100, NOW)
+    visible.publish_kept(100, NOW)
     assert [arrival.topic for arrival in visible.take_arrivals()] == ["kept"]
     visible.wait(200, ConsumeQueue(disk, "kept", 1, 6000), 0, entries_of([100, 100, 5]))
     visible.drop_pending()
-    visible.publish_durable(200, NOW)
+    visible.publish_kept(200, NOW)
     assert visible.take_arrivals() == []
 
 

@@ -1,8 +1,8 @@
 """`Appending`: gives messages their offsets, and writes everything that one turn brought to the log at once.
 
-Each group of messages is stored or refused as if it had come alone. What is written is published at once (async flush), or
-handed to `VisibleOffsets` until it is durable (sync flush). Does not decide what may be stored. Waits for the device only to create
-a queue or when a queue outruns its reserved offsets.
+Each group of messages is stored or refused as if it had come alone. What is written is published at once, or handed to
+`VisibleOffsets` until it is kept (sync flush, a pair). Does not decide what may be stored. Waits for the device only to create a
+queue or when a queue outruns its reserved offsets.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class Appending:
 
     def __init__(
         self, log: CommitLog, queues: Queues, creation: QueueCreation, reservations: Reservations, visible: VisibleOffsets,
-        inventory: Inventory, indexing: Indexing, checkpoint: CheckpointFile, health: Health, *, sync_flush: bool,
+        inventory: Inventory, indexing: Indexing, checkpoint: CheckpointFile, health: Health, *, holds_back: bool,
     ) -> None:  # fmt: skip
         self._log, self._queues, self._creation, self._reservations = log, queues, creation, reservations
         self._visible, self._inventory, self._indexing, self._health = visible, inventory, indexing, health
-        self._note_end, self._sync_flush = checkpoint.note_end, sync_flush
+        self._note_end, self._holds_back = checkpoint.note_end, holds_back
 
     def all(self, groups: Sequence[Group], now: int, *, in_order: bool) -> list[Appended | Exception]:
         """Store groups; return for each where it lies, or why nothing of it is stored.
@@ -80,7 +80,7 @@ class Appending:
         for index, queue, (first, places, end, entries) in gathered:
             if end >= self._indexing.next_mark:
                 self._indexing.mark(places[0])
-            if self._sync_flush:
+            if self._holds_back:
                 if entries:
                     self._visible.wait(end, queue, first, entries)
                 continue

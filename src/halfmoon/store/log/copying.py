@@ -8,10 +8,12 @@ Differs: the original writes every byte as it comes, and enters a record when it
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from halfmoon.errors import CorruptRecord, StoreError, StoreNotWritable, UsageError
-from halfmoon.hot import ENTRY, ENTRY_BYTES, RECORD_BYTES_MIN
+from halfmoon.hot import ENTRY, ENTRY_BYTES, RECORD_BYTES_MIN, QueueEntries, copied_records
 from halfmoon.store.checkpoint import CheckpointFile
 from halfmoon.store.health import Health
 from halfmoon.store.keyindex.indexing import Indexing
@@ -23,6 +25,10 @@ from halfmoon.store.queues.inventory import Inventory
 from halfmoon.store.queues.missing import Queues
 from halfmoon.store.queues.visible_offsets import VisibleOffsets
 from halfmoon.store.records import RecordFacts, TagCode, check_at
+from halfmoon.store.timer.messages import SCHEDULE_TOPIC, TIMER_TOPIC
+
+_APART = (SCHEDULE_TOPIC.encode(), TIMER_TOPIC.encode())
+"""Topics whose entries have another number than the hash of a tag."""
 
 
 class Copying:
@@ -39,6 +45,8 @@ class Copying:
         self._inventory, self._indexing, self._note_end, self._health = inventory, indexing, checkpoint.note_end, health
         self._tag_code, self._record_bytes_max = tag_code, record_bytes_max
         self._rest = bytearray()
+        self._wanted_bytes = BLANK_BYTES
+        """Bytes that have to be there before the first record of the rest can be complete, or its size is known."""
         self._blank_left = 0
         """Bytes of a blank tail that are still to come; the log has ended its file already."""
 
@@ -58,11 +66,11 @@ class Copying:
 
     def again(self) -> None:
         """Drop what is not complete: another connection sends it again, from the end of the log on."""
-        self._rest.clear()
+        self._keep(b"")
         self._blank_left = 0
 
-    def take(self, data: bytes | memoryview) -> int:
-        """Append the next bytes of the master's log; return how many records became complete.
+    def take(self, data: bytes) -> None:
+        """Append the next bytes of the master's log.
 
         Raises:
             CorruptRecord: the next bytes are no record; what lies before them is appended.
@@ -70,69 +78,96 @@ class Copying:
         """
         if (failure := self._health.failure) is not None:
             raise StoreNotWritable(failure)
-        skipped = min(self._blank_left, len(data))
-        self._blank_left -= skipped
-        self._rest += data[skipped:]
-        count = 0
+        at = min(self._blank_left, len(data))
+        self._blank_left -= at
+        if len(self._rest) + len(data) - at < self._wanted_bytes:
+            self._rest += data[at:]
+            return
+        if self._rest:
+            data, at = bytes(self._rest) + data[at:], 0
+        self._keep(b"")
         while True:
-            run = self._complete(memoryview(bytes(self._rest)))
-            if run.records:
-                self._append(bytes(self._rest[: run.size_bytes]), run.records)
-                count += len(run.records)
-            del self._rest[: run.size_bytes]
+            run = self._complete(data, at)
+            if run.end > at:
+                self._append(memoryview(data)[at : run.end], run)
+            at = run.end
             if run.damage is not None:
                 raise run.damage
             if not run.blank_bytes:
-                return count
-            self._close_file(run.blank_bytes)
-
-    def _complete(self, view: memoryview) -> _Run:
-        """Return the records at the begin of some bytes, up to the first that is not complete, a blank tail, or damage."""
-        log, at, records = self._log, 0, list[tuple[int, RecordFacts]]()
-        file_left = self._file_left()
-        while len(view) - at >= BLANK_BYTES:
-            place = log.end + at
-            size, magic = BLANK.unpack_from(view, at)
-            if magic == BLANK_MAGIC:
-                damage = None if size == file_left - at else CorruptRecord(place, f"a blank tail of {size} bytes is too short")
-                return _Run(at, records, 0 if damage else size, damage)
-            if not RECORD_BYTES_MIN <= size <= min(self._record_bytes_max, file_left - at - BLANK_BYTES):
-                return _Run(at, records, 0, CorruptRecord(place, f"a record cannot have {size} bytes there"))
-            if len(view) - at < size:
                 break
+            self._close_file()
+            self._blank_left = max(0, run.blank_bytes - len(data) + at)
+            at += run.blank_bytes
+        self._keep(data[at:])
+
+    def _keep(self, rest: bytes) -> None:
+        """Keep what is not complete."""
+        self._rest[:] = rest
+        self._wanted_bytes = BLANK.unpack_from(rest)[0] if len(rest) >= BLANK_BYTES else BLANK_BYTES
+
+    def _complete(self, data: bytes, begin: int) -> _Run:
+        """Return the records from a place of the data on, up to the first that is not complete, a blank tail, or damage."""
+        start, file_left, size_max, run = self._log.end - begin, self._file_left(), self._record_bytes_max, _Run(begin)
+        stop = min(len(data), begin + file_left - BLANK_BYTES)
+        while True:
+            at, last, queues = copied_records(data, (run.end, stop), start + run.end, _APART, size_max)
+            if at > run.end:
+                run.end, (run.last, run.last_ms) = at, last
+                run.queues += queues
+            if len(data) - at < BLANK_BYTES:
+                return run
+            place, left = start + at, begin + file_left - at
+            size, magic = BLANK.unpack_from(data, at)
+            if magic == BLANK_MAGIC:
+                if size == left:
+                    run.blank_bytes = size
+                else:
+                    run.damage = CorruptRecord(place, f"a blank tail of {size} bytes is too short")
+                return run
+            if not RECORD_BYTES_MIN <= size <= min(size_max, left - BLANK_BYTES):
+                run.damage = CorruptRecord(place, f"a record cannot have {size} bytes there")
+                return run
+            if len(data) - at < size:
+                return run
             try:
-                found = check_at(view[: at + size], at, place)
+                self._add(run, memoryview(data)[: at + size], place)
             except CorruptRecord as exc:
-                return _Run(at, records, 0, exc)
-            assert isinstance(found, RecordFacts)
-            records.append((place, found))
-            at += size
-        return _Run(at, records)
+                run.damage = exc
+                return run
+
+    def _add(self, run: _Run, data: memoryview, place: int) -> None:
+        """Add the next record, the last of the data, by itself. Raises CorruptRecord."""
+        record = check_at(data, run.end, place)
+        assert isinstance(record, RecordFacts)
+        if not record.sys_flag & PREPARED:
+            entry = ENTRY.pack(place, record.size_bytes, self._tag_code(record.topic, record.properties, record.store_ms))
+            run.queues.append((record.topic, record.queue_id, record.queue_offset, entry))
+        run.end += record.size_bytes
+        run.last, run.last_ms = place, record.store_ms
 
     def _file_left(self) -> int:
         """Return how many bytes the file of the log's end has from there on."""
         log = self._log
         return log.segments.base(log.end) + log.file_bytes - log.end
 
-    def _close_file(self, blank_bytes: int) -> None:
+    def _close_file(self) -> None:
         """Close the current file with its blank tail, whose zeros may still be on their way."""
         try:
             self._log.roll()
         except OSError as exc:
             raise StoreNotWritable(self._health.write_failed("the log", exc)) from exc
         self._note_end(self._log.end)
-        self._blank_left = max(0, blank_bytes - len(self._rest))
-        del self._rest[:blank_bytes]
 
     # ------------------------------------------------------------ append
 
-    def _append(self, data: bytes, records: list[tuple[int, RecordFacts]]) -> None:
+    def _append(self, data: memoryview, run: _Run) -> None:
         log, start = self._log, self._log.end
-        blocks = self._blocks(records)
+        blocks = self._blocks(run.queues)
         try:
             for queue, first, entries in blocks:
-                self._visible.make_room(queue, first, len(entries) // ENTRY_BYTES)
-                self._inventory.note([queue], start)
+                if first + (count := len(entries) // ENTRY_BYTES) > queue.room:
+                    self._visible.make_room(queue, first, count)
+                    self._inventory.note([queue], start)
             if log.segments.last is None or start >= log.segments.end:
                 log.segments.extend(start)
             log.segments.write(start, data)
@@ -140,43 +175,41 @@ class Copying:
             self._note_end(log.end)
         except OSError as exc:
             raise StoreNotWritable(self._health.write_failed("the log", exc)) from exc
-        place, last = records[-1]
-        log.last_store_ms = last.store_ms
+        log.last_store_ms = run.last_ms
         if log.end >= self._indexing.next_mark:
-            self._indexing.mark(place)
+            self._indexing.mark(run.last)
         for queue, first, entries in blocks:
             self._visible.publish(queue, first, bytes(entries))
             queue.next_offset = queue.written
-        self._visible.end, self._visible.end_ms = log.end, last.store_ms
+        self._visible.end, self._visible.end_ms = log.end, run.last_ms
 
-    def _blocks(self, records: list[tuple[int, RecordFacts]]) -> list[_Block]:
-        """Return the entries of records, those of one queue that follow each other together.
+    def _blocks(self, queues: Iterable[QueueEntries]) -> list[_Block]:
+        """Return the entries of queues, those of one queue that follow each other together.
 
         A record whose offset its queue has given out before belongs to a topic that was deleted and made again: it alone counts.
         """
         blocks: list[_Block] = []
         last: dict[ConsumeQueue, _Block] = {}
-        for place, record in records:
-            if record.sys_flag & PREPARED or (queue := self._queue_of(record)) is None:
+        for topic, queue_id, first, entries in queues:
+            if (queue := self._queue_of(topic, queue_id)) is None:
                 continue
-            entry = ENTRY.pack(place, record.size_bytes, self._tag_code(record.topic, record.properties, record.store_ms))
-            block, offset = last.get(queue), record.queue_offset
+            block = last.get(queue)
             end = queue.written if block is None else block.first + len(block.entries) // ENTRY_BYTES
-            if block is not None and offset == end:
-                block.entries.extend(entry)
+            if block is not None and first == end:
+                block.entries.extend(entries)
                 continue
-            if offset < end:
+            if first < end:
                 blocks = [each for each in blocks if each.queue is not queue]
-                if queue.segments.last is not None and offset < queue.written:
-                    queue.cut(offset, thorough=False)
-            blocks.append(_Block(queue, record.queue_offset, bytearray(entry)))
+                if queue.segments.last is not None and first < queue.written:
+                    queue.cut(first, thorough=False)
+            blocks.append(_Block(queue, first, bytearray(entries)))
             last[queue] = blocks[-1]
         return blocks
 
-    def _queue_of(self, record: RecordFacts) -> ConsumeQueue | None:
-        """Return the queue of a record, created if necessary; None: its topic cannot be a directory, so only the log has it."""
+    def _queue_of(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """Return a queue, created if necessary; None: its topic cannot be a directory, so only the log has it."""
         try:
-            return self._queues.get((record.topic, record.queue_id)) or self._creation.create(record.topic, record.queue_id)
+            return self._queues.get((topic, queue_id)) or self._creation.create(topic, queue_id)
         except UsageError:
             return None
 
@@ -189,10 +222,14 @@ class _Block(NamedTuple):
     entries: bytearray
 
 
-class _Run(NamedTuple):
-    """Whole records that lie one behind the other, and what follows: a blank tail, damage, or nothing complete."""
+@dataclass(slots=True)
+class _Run:
+    """Whole records that lie one behind the other up to ``end``, and what follows: a blank tail, damage, or nothing complete."""
 
-    size_bytes: int
-    records: list[tuple[int, RecordFacts]]
+    end: int
+    last: int = 0
+    """Offset of the last record, which was stored at ``last_ms``."""
+    last_ms: int = 0
+    queues: list[QueueEntries] = field(default_factory=list)
     blank_bytes: int = 0
     damage: CorruptRecord | None = None

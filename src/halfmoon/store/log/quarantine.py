@@ -62,6 +62,28 @@ class Quarantine:
         log.warning("%s: %d bytes are cut and kept as %s: %s", place, end - start, kept, reason)
         self._bound()
 
+    def span(self, segments: Segments, start: int, end: int, reason: str) -> str:
+        """Copy the bytes of the log between two offsets into one file, durably, and say why they are cut; return its path.
+
+        Waits for the device. Raises OSError: nothing is kept then.
+        """
+        kept = self._free_name(f"{segments.path(segments.base(start))}-{start}")
+        try:
+            copy, at = self._disk.create(kept, end - start), start
+            while at < end:
+                chunk = bytes(segments.view(at, min(_PIECE_BYTES, end - at)))
+                copy.write(at - start, chunk)
+                at += len(chunk)
+            copy.sync()
+            copy.close()
+            self._disk.sync_directory(QUARANTINE)
+        except OSError:
+            self._disk.remove(kept)
+            raise
+        log.warning("physical offsets %d to %d of the log are kept as %s: %s", start, end, kept, reason)
+        self._bound()
+        return kept
+
     def _free_name(self, path: str) -> str:
         name = f"{QUARANTINE}/{path.replace('/', '-')}"
         names = (name if not number else f"{name}.{number}" for number in range(_NAMES_MAX))

@@ -305,8 +305,10 @@ class ConsumeQueue:
                 low = middle + 1
             else:
                 high = middle
-        while low > self.first and self.entry(low - 1)[1] == FILLER_SIZE:  # a filler is never the last
-            low -= 1
+        # A filler is never the last. It points to before its place in the log, and hides entries that point behind the offset.
+        low = self.real_before(low, self.first) + 1
+        while low > self.first and not self._points_below(low - 1, physical_offset):
+            low = self.real_before(low - 1, self.first) + 1
         self.near = low
         return low
 

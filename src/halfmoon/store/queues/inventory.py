@@ -21,6 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from struct import Struct
 
+from halfmoon.hot import ENTRY_BYTES
 from halfmoon.store.journal import Journal, Kind, queue_key, queue_of
 from halfmoon.store.journal import Row as JournalRow
 from halfmoon.store.queues.consume_queue import ConsumeQueue
@@ -178,6 +179,25 @@ class Inventory:
             self._journal.write(*(_row(Kind.DELETED, topic.encode(), row) for topic, row in late.items()))
             self.deleted.update(late)
             self.sync()
+
+    def cut(self, ends: Mapping[ConsumeQueue, int], log_end: int) -> None:
+        """Let the rows of queues count nothing behind the end of a log that is about to be cut. Raises OSError.
+
+        ``ends`` says where each queue that is on the disk ends then. The others are rebuilt, and go on behind what the log has.
+        """
+        on_disk = {(queue.topic, queue.queue_id): queue for queue in ends}
+        rows: list[JournalRow] = []
+        for key, row in self.queues.items():
+            queue = on_disk.get(key)
+            end = 0 if queue is None else ends[queue]
+            if queue is not None and end <= queue.first:
+                rows.append(_row(Kind.QUEUE, queue_key(*key), None))
+                continue
+            last = row.last if queue is None else min(row.last, queue.segments.base(end * ENTRY_BYTES))
+            born, made = min(row.born, log_end), min(row.made, log_end)
+            cut = Row(born, row.first, last, made, min(row.end, end), -1 if queue is None else min(row.durable, end))
+            rows.append(_row(Kind.QUEUE, queue_key(*key), cut))
+        self._journal.write(*rows)
 
     def begin_rebuild(self, keys: Iterable[Key]) -> None:
         """Queues are going to be rebuilt: until `end_rebuild` each start does so. Waits for the device; raises OSError."""

@@ -10,7 +10,7 @@ Value of a row of the journal: ``reserved i64 | floor i64``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from struct import Struct
 from typing import NamedTuple
 
@@ -76,6 +76,19 @@ class Reservations:
         if raised:
             self._write({key: self._table.get(key, _NOTHING)._replace(floor=floor) for key, floor in raised.items()})
             self.sync()
+
+    def cut(self, ends: Mapping[_Key, int], emptied: Collection[_Key]) -> None:
+        """Let queues go on at their ends, as the log is about to be cut. `sync` makes it durable. Raises OSError.
+
+        ``emptied`` are those that have no entry left: they go on behind the messages that expired, if there were any.
+        """
+        floors = {key: end if key in emptied else min(self.floor(*key), end) for key, end in ends.items()}
+        unused = [key for key in emptied if not ends[key]]
+        self._journal.write(*(Row(Kind.RESERVATION, queue_key(*key), None) for key in unused))
+        for key in unused:
+            self._table.pop(key, None)
+        self._write({key: self._table.get(key, _NOTHING)._replace(floor=floor) for key, floor in floors.items()
+                     if floor != self.floor(*key)})  # fmt: skip
 
     def adopt(self, queue: ConsumeQueue) -> None:
         """Let a queue use what is reserved for it already."""

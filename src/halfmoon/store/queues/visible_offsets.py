@@ -1,6 +1,6 @@
 """`VisibleOffsets`: what consumers can see, and what is pending. Hands entries to their queues, announces them, waits for nothing.
 
-In async flush an append is visible at once; in sync flush its entries wait here until the log is durable, and are then written one
+An append is visible at once; in sync flush, or a pair, its entries wait here until the log is kept, and are then written one
 queue at a time. Space for entries is taken before their records are written, so that no acknowledged message lacks it.
 """
 
@@ -77,14 +77,14 @@ class VisibleOffsets:
             self._arrivals.append((queue, queue.max_offset, None))
 
     def wait(self, end_offset: int, queue: ConsumeQueue, first: int, entries: bytes) -> None:
-        """Keep entries until the log is durable up to ``end_offset``."""
+        """Keep entries until the log is kept up to ``end_offset``."""
         self._pending.append((end_offset, queue, first, entries))
 
-    def publish_durable(self, durable_offset: int, durable_ms: int) -> None:
-        """Let consumers see what a sync made durable, one write a queue."""
+    def publish_kept(self, kept_offset: int, kept_ms: int) -> None:
+        """Let consumers see what is kept now, one write a queue."""
         pending = self._pending
         blocks: dict[ConsumeQueue, tuple[int, list[bytes]]] = {}
-        while pending and pending[0][0] <= durable_offset:
+        while pending and pending[0][0] <= kept_offset:
             _, queue, first, entries = pending.popleft()
             if queue in blocks:
                 blocks[queue][1].append(entries)
@@ -95,7 +95,7 @@ class VisibleOffsets:
                 self.publish(queue, first, b"".join(pieces))
         except StoreNotWritable:
             return  # the store has failed; what is durable is found again at the next start
-        self.end, self.end_ms = durable_offset, durable_ms
+        self.end, self.end_ms = kept_offset, kept_ms
 
     def forget(self, topic: str) -> None:
         """Forget a deleted topic: its entries need neither be seen nor synced."""

@@ -164,7 +164,7 @@ def wiping(disk: SimDisk, path: str, remove: Any = SimDisk.remove) -> None:
     ("fault", "planted", "problem"),
     [
         ("halfmoon.store.maintenance.expired_before", all_but_the_last, "hours after its last message"),
-        ("halfmoon.store.retention.is_cleaning_hour", lambda *arguments: False, "is kept for"),
+        ("halfmoon.store.log.retention.is_cleaning_hour", lambda *arguments: False, "is kept for"),
         ("halfmoon.store.queues.consume_queue.ConsumeQueue.correct_min", nothing, "goes from"),
         ("halfmoon.store.keyindex.key_index.KeyIndex.drop_before", lambda *arguments: [], "of the index are left"),
         ("halfmoon.testing.disk.SimDisk.remove", wiping, "what is being read changed"),

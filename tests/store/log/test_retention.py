@@ -10,8 +10,8 @@ from halfmoon.errors import StoreNotWritable
 from halfmoon.instant import instant
 from halfmoon.ports import DiskUsage
 from halfmoon.store import ReadStatus, Store, StoreSettings
+from halfmoon.store.log.retention import disk_space, is_cleaning_hour
 from halfmoon.store.maintenance import MANUAL_ROUNDS
-from halfmoon.store.retention import disk_space, is_cleaning_hour
 from halfmoon.testing.disk import SimDisk
 from tests.store.driving import NOW, carry_out, draft, open_store, read_all
 
