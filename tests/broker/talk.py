@@ -29,10 +29,14 @@ SMALL = {"commit_log_file_bytes": 256 * 1024, "queue_file_bytes": 2000, "hash_sl
 
 
 class Talk(Bench):
-    """One broker and what its peers were sent. ``held_queues`` keeps the works that create queues, as ``held_back`` all others."""
+    """One broker and what its peers were sent. ``held_queues`` keeps the works that create queues, as ``held_back`` all others.
 
-    def __init__(self, root, *, store=None, disk=None, **settings):
+    ``lease``: it is the master of a pair; called with the time, it returns the lease.
+    """
+
+    def __init__(self, root, *, store=None, disk=None, lease=None, **settings):
         super().__init__(START_MS)
+        self.make_lease = lease
         self.root = root
         self.settings = BrokerSettings(**settings)
         self.store_settings = StoreSettings(**{**SMALL, **(store or {})})
@@ -42,7 +46,8 @@ class Talk(Bench):
 
     def open(self):
         self.opaque = 0
-        self.broker = Broker(self.settings, self.store_settings, self.disk, Random(1), self.instant)
+        lease = None if self.make_lease is None else self.make_lease(self.instant.steady)
+        self.broker = Broker(self.settings, self.store_settings, self.disk, Random(1), self.instant, lease=lease)
         self.begin(self.broker)
 
     def restart(self):
@@ -92,6 +97,12 @@ class Talk(Bench):
 
     def send(self, topic="T", body=b"x", *, queue_id=0, properties="", **kw):
         return self.ask(send_header(topic, queue_id=queue_id, properties=properties), body, **kw)
+
+    def post_send(self, topic="T", body=b"x"):
+        """Send a message and let a turn pass, without looking for its answer; return its opaque."""
+        opaque = self.post(send_header(topic), body)
+        self.turn()
+        return opaque
 
     def pull(self, topic="T", *, offset=0, queue_id=0, group="G", wait_ms=0, expression="*", **kw):
         return self.ask(

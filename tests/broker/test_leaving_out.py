@@ -29,7 +29,10 @@ def test_every_request_that_the_broker_answers_is_asked(talk):
     since_5_x = {18, 225, 343, 345, 351, 352, 353, 361, 370, 400, 401, 402, 907}
     relayed, properties_as_body = {223, 309, 324, 325}, {25}  # see test_relay.py and test_reply_messages.py
     accounts = {*range(50, 55)}  # see access/test_administration.py
-    transactions, ours = {37, 323}, {*range(31001, 31006), 31010, 31020, *range(31030, 31038), 31040, 31041, 31050, 31051}
+    transactions, ours = (
+        {37, 323},
+        {*range(31001, 31006), 31010, 31020, *range(31030, 31038), 31040, 31041, 31050, 31051, 31060, 31061},
+    )
 
     asked_elsewhere = since_5_x | transactions | ours | relayed | properties_as_body | accounts
     assert talk.broker.codes() == set(leaving_out.BROKER) | asked_elsewhere

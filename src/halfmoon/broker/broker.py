@@ -34,6 +34,7 @@ from halfmoon.broker.context import Context
 from halfmoon.broker.copies.copies import Copies
 from halfmoon.broker.delay.delay import Delays
 from halfmoon.broker.delay.levels import Levels
+from halfmoon.broker.pairs.lease import Lease
 from halfmoon.broker.pull.hold import Holds
 from halfmoon.broker.pull.pulls import Pulls
 from halfmoon.broker.pull.query import Queries
@@ -56,6 +57,7 @@ from halfmoon.hot import NATIVE, Completions, Frame
 from halfmoon.instant import Instant, Steady
 from halfmoon.logs import CountedLog
 from halfmoon.ports import Disk
+from halfmoon.store.log.kept import EVERYTHING
 from halfmoon.store.settings import StoreSettings
 from halfmoon.store.store import Store
 from halfmoon.wire.command import Command, decode
@@ -73,21 +75,24 @@ NOT_ONLINE = int(ResponseCode.CONSUMER_NOT_ONLINE)
 class Broker:
     """One broker: a store, its services, and the connections to them. ``rule_files``: where the accounts are, if not in its disk.
 
+    ``lease``: it is the master of a pair.
+
     Raises StoreError; with access control SettingError or OSError for accounts that cannot be read.
     """
 
     def __init__(
         self, settings: BrokerSettings, store_settings: StoreSettings, disk: Disk, random: Random, now: Instant,
-        rule_files: RuleFiles | None = None,
+        rule_files: RuleFiles | None = None, lease: Lease | None = None,
     ) -> None:  # fmt: skip
         settings, store_settings = replace(settings), replace(store_settings)  # its own: see `Configuration`
         address = f"{settings.address}:{settings.port}"
         host, levels = pack_host(address), Levels(settings.delay_levels)
         self.settings = settings
         self.access = access_of(settings, rule_files or RuleFiles(disk, store_settings.data), now)
-        self.store = Store.open(disk, store_settings, host, now, tag_code=levels.tag_code)
+        copied = None if lease is None else EVERYTHING
+        self.store = Store.open(disk, store_settings, host, now, tag_code=levels.tag_code, copied_offset=copied)
         self.context = context = Context.open(settings, self.store, disk, host, random, now, self.access)
-        self.copies, self.configuration = Copies(context, now), Configuration(context)
+        self.copies, self.configuration = Copies(context, now, lease), Configuration(context)
         self.tables, self.topics, self.groups, self.offsets = context.tables, context.topics, context.groups, context.offsets
         self.clients, self.stats, self.peers = context.clients, context.stats, context.peers
         self.pending_replies, self.stale_offsets = context.pending_replies, context.stale_offsets
@@ -102,8 +107,7 @@ class Broker:
         self.membership = Membership(context, self.pulls.filters.check)
         self.locks = Locks(context, self.membership.tell)
         self.progress = Progress(context, self.delays.redeliveries.count)
-        self.resets, self.relay, self.queries = Resets(context), Relay(context), Queries(context)
-        self.services = Services()
+        self.resets, self.relay, self.queries, self.services = Resets(context), Relay(context), Queries(context), Services()
         self.admin = AdminService(context, self.configuration, self.services, self._runtime_texts)
         self.cleaning = Cleaning(context, self.admin.forget_topic)
         self.registration = Registration(settings, address, self.topics.table, self._registered, self.topics.text)
@@ -118,7 +122,7 @@ class Broker:
         self._completions: list[Completions] = []
         """Decisions of this turn, which wait for the same."""
         self._starts: list[CoreEffect] = []
-        self._sync_flush, self._stopping = self.store.sync_flush, False
+        self._holds_back, self._stopping = self.store.holds_back, False
         self._next_save_at = now.steady + settings.save_offsets_ms
         context.recover(now)
 
@@ -145,6 +149,8 @@ class Broker:
 
     def start(self, now: Instant) -> None:
         """Start to register with the name servers, and do so again whenever topics change."""
+        if self.copies.pair is not None:
+            self.registration.epoch = self.copies.pair.epoch
         self.topics.on_change = lambda _topic: self.registration.changed()
         self.configuration.on_change = self._settings_changed
         if self.access is not None:
@@ -186,7 +192,7 @@ class Broker:
             return True
         self._deferred = [], []
         self._handle(requests, pulls, now)
-        if self._sync_flush:
+        if self._holds_back:
             self.store.flush(len(self.pending_replies), now.steady)
         self._release(now)
         return self.backlog.is_due

@@ -72,6 +72,8 @@ class Registration(Service):
     ) -> None:  # fmt: skip
         self._settings, self._address, self._text = settings, address, text
         self.slave_address = ""
+        self.epoch: int | None = None
+        """Epoch of the master of a pair, so that name servers refuse an older one."""
         self._topics, self._on_reply = topics, on_reply
         self.links = [_Link(address) for address in split_addresses(settings.nameserver)]
         self._encoded: tuple[DataVersion, bytes] | None = None
@@ -232,7 +234,7 @@ class Registration(Service):
         body = self._encoded[1]
         header = RegisterBroker(
             broker_name=s.name, broker_addr=self._address, cluster_name=s.cluster, ha_server_addr=self.slave_address,
-            broker_id=s.broker_id, compressed=s.compressed_register, body_crc32=crc32(body) & 0x7FFFFFFF,
+            broker_id=s.broker_id, compressed=s.compressed_register, body_crc32=crc32(body) & 0x7FFFFFFF, epoch=self.epoch,
         )  # fmt: skip
         return header, body
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from struct import Struct
 from typing import Any, TypeVar
 
 import msgspec
@@ -13,7 +14,7 @@ from halfmoon.errors import BrokerError, MessageIllegal, MessageRefused, PeerErr
 from halfmoon.instant import Instant
 from halfmoon.wire.bodies import from_json
 from halfmoon.wire.codes import VERSION
-from halfmoon.wire.command import Command
+from halfmoon.wire.command import Command, encode_header
 from halfmoon.wire.json import REQUEST
 from halfmoon.wire.peer import Peer
 from halfmoon.wire.table import Header, fields_of
@@ -22,6 +23,8 @@ H = TypeVar("H", bound=Header)
 B = TypeVar("B")
 
 log = logging.getLogger("halfmoon.broker")
+
+_FRAME = Struct(">ii")  # | total i32 | serialisation u8, header length u24 |
 
 
 class Request(msgspec.Struct):
@@ -88,3 +91,9 @@ def reply_to(opaque: int, serialization: int, reply: Reply) -> Command:
     """Return the command of a reply: JAVA and our version, which every client takes."""
     fields = {} if reply.header is None else fields_of(reply.header)
     return Command(reply.code, 1, opaque, 0, VERSION, reply.remark, fields, reply.body, serialization)
+
+
+def reply_head(opaque: int, serialization: int, reply: Reply, size_bytes: int) -> bytes:
+    """Return the frame of a reply up to its body, of which ``size_bytes`` follow."""
+    header = encode_header(reply_to(opaque, serialization, reply))
+    return _FRAME.pack(4 + len(header) + size_bytes, serialization << 24 | len(header)) + header

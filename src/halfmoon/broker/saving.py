@@ -1,7 +1,7 @@
 """Saving of changed tables before the answer, so that a confirmed change survives a kill.
 
 Tables that a handler changed are observed while it runs. `saves` declares those that it may change, so that it is refused while
-one of them cannot be saved; `saved_later` says why a handler answers at once.
+one of them cannot be saved, or not copied where it must be; `saved_later` says why a handler answers at once.
 """
 
 from __future__ import annotations
@@ -50,6 +50,8 @@ def after_save(handler: Handler, tables: Tables, replies: PendingReplies, announ
 
     def handle(request: Request) -> Reply | None:
         tables.check(*paths)
+        if paths:
+            replies.check_copies()
         tables.changes.clear()
         reply = handler(request)
         changed = tables.changes.union(paths)  # the same may have been changed a moment ago, and not be saved yet
@@ -58,7 +60,7 @@ def after_save(handler: Handler, tables: Tables, replies: PendingReplies, announ
 
         def saved(reason: str | None, now: Instant) -> None:
             if reason is None:
-                answer(request, reply)
+                replies.after_copies(lambda refusal, now: answer(request, reply if refusal is None else refused(refusal)))
             else:
                 remark = f"service not available now: it is done, but may be undone by a restart: not saved: {reason}"
                 replies.reply_now(request, refused(ServiceNotAvailable(remark)))

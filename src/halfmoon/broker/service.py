@@ -23,7 +23,8 @@ def handled_last(handler: H) -> H:
 class Service:
     """One part of the broker: the requests that it answers, and its share in what happens to the broker.
 
-    A new part is a class with this base and its place in the list of `halfmoon.broker.broker.Broker._register`, and nowhere else.
+    A new part is a class with this base and its place in the list of `halfmoon.broker.broker.Broker._register`, and nowhere else;
+    one that slaves have, too, also in that of `halfmoon.broker.copies.serving.Serving`.
     Each fact about a request stands where it is written: the permission and the object that it needs at the class of its header
     (``@request(…, needs=…)``); at the method that answers it the tables that it changes, which are saved before the answer
     (`halfmoon.broker.saving.saves`), and whether it is handled last in a turn (`handled_last`). ::

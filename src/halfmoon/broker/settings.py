@@ -44,7 +44,10 @@ class BrokerSettings(ConnectionSettings):
     name: str = setting(
         "broker-a", java="brokerName", form=forms.NAME, why="A master and its slaves have the same name and hold the same messages."
     )
-    broker_id: int = setting(0, java="brokerId", low=0, high=0, why="0 is the master; slaves are started by --slave-of.")
+    broker_id: int = setting(
+        0, java="brokerId", low=0, high=2**31 - 1,
+        why="0 is the master. Each slave of it has another number; the default of a slave is 1.",
+    )  # fmt: skip
     address: str = setting(
         "127.0.0.1", java="brokerIP1", form=forms.IP, why="Address that clients connect to; part of every message id."
     )
@@ -69,6 +72,10 @@ class BrokerSettings(ConnectionSettings):
         "", java="haMasterAddress", form=forms.ADDRESSES,
         why="Where a slave copies the master's log, host:port; empty: it asks the master.",
     )  # fmt: skip
+    slave_read_enable: bool = setting(
+        False, java="slaveReadEnable",
+        why="Tell consumers to read messages from a slave that this machine does not have in memory any more.",
+    )  # fmt: skip
     slave_sync_ms: int = setting(
         10_000, low=100, high=3_600_000, why="Interval at which a slave copies topics, groups and progress from the master."
     )
@@ -78,6 +85,16 @@ class BrokerSettings(ConnectionSettings):
     )  # fmt: skip
     slave_address: str = setting(
         "", java="brokerIP2", form=forms.IP_OR_NONE, why="Address that slaves connect to; empty: the one for clients."
+    )
+    lease: str = setting(
+        "", form=forms.LEASE, secret=True,
+        why=f"Where the lease of a pair is kept; two brokers of one name and lease are a pair; see {see('pairs')}.",
+    )  # fmt: skip
+    lease_ms: int = setting(
+        6000, low=500, high=600_000, why="Duration of the lease: the other broker takes over this long after the master was lost."
+    )
+    copies_min: int = setting(
+        1, low=1, high=2, why="Pair: copies without which nothing new is stored; 1: a broker goes on alone when the other is lost."
     )
     slaves_from: str = setting(
         "",
@@ -318,7 +335,7 @@ CHANGEABLE: dict[str, frozenset[str]] = {
         "permission", "auto_create_topics", "auto_create_groups", "topics_max", "groups_max", "timer_enable", "timer_delay_max_s",
         "recall_enable", "reject_transactions", "half_messages_readable", "transaction_timeout_ms", "transaction_check_max",
         "transaction_check_interval_ms", "transaction_undecided_max_ms", "transaction_checks_per_second", "batch_timeout_ms",
-        "batch_timeout_max_ms", "batch_retention_ms", "long_polling", "short_polling_ms", "property_filter",
+        "batch_timeout_max_ms", "batch_retention_ms", "slave_read_enable", "long_polling", "short_polling_ms", "property_filter",
         "filter_support_retry", "sync_timeout_ms", "start_accept_ms", "register_ms", "register_timeout_ms", "force_register",
         "compressed_register", "save_offsets_ms", "order_lock_ms", "order_lock_orphan_ms", "query_max", "unique_query_max",
     }),

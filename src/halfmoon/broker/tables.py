@@ -50,6 +50,10 @@ class Tables:
         """A table may have changes to save."""
         self.changes: set[str] = set()
         """Paths that changed since somebody cleared this."""
+        self.unsent: set[str] = set()
+        """Paths that changed since slaves were last sent them."""
+        self.on_save: Callable[[str], None] = lambda path: None
+        """Called with the path of a table that is about to be saved."""
         self.failed: dict[str, str] = {}
         """Paths whose last save failed, with the reason; tried again with the next change or `save_changed`."""
 
@@ -108,8 +112,17 @@ class Tables:
         def changed() -> None:
             table.changed = self.touched = True
             self.changes.add(path)
+            self.unsent.add(path)
 
         return changed
+
+    def paths(self) -> list[str]:
+        """Return the path of each table."""
+        return list(self._tables)
+
+    def dump(self, path: str) -> bytes:
+        """Return a table as it is now, in the form in which it is saved."""
+        return self._tables[path].dump()
 
     def save_changed(self, *, everything_changed: bool = False) -> list[Work[None]]:
         """Return the saves that are due: changed tables with no save under way.
@@ -128,6 +141,7 @@ class Tables:
                 table.changed, table.busy = False, True
                 waiting, table.waiting = table.waiting, []
                 data = table.dump()
+                self.on_save(table.path)
                 works.append(
                     Work(
                         partial(self._disk.save, table.path, data), partial(self._saved, table, waiting), name=f"save {table.path}"

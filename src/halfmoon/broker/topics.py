@@ -5,7 +5,7 @@ Knows nothing of messages. Follows TopicConfigManager (RocketMQ 4.9.8).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 
 from msgspec import structs
 
@@ -293,6 +293,14 @@ class Topics:
         if announced:
             self._touch(now)
             self.on_change(None)
+
+    def copy(self, table: TopicConfigTable, gone: Container[str]) -> None:
+        """Have a slave show its master's table, and of its own topics those that are not ``gone``: retry topics of new members."""
+        own = {name: config for name, config in self._table.items() if name not in gone}
+        self._table, self.version = own | table.topic_config_table, table.data_version
+        self._texts.clear()
+        self.epoch += 1
+        self.on_change(None)
 
     def set_ordered(self, topics: set[str]) -> None:
         """Mark exactly these topics as ordered; a name server's reply lists them."""

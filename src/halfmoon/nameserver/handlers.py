@@ -17,7 +17,7 @@ from halfmoon.instant import LONG_AGO, Instant
 from halfmoon.nameserver import kv
 from halfmoon.nameserver.kv import KeyValues
 from halfmoon.nameserver.registrations import LargeRegistration, LargeRegistrations, is_large, read
-from halfmoon.nameserver.routes import BrokerGroup, BrokerRegistration, Queues, Routes, TableFull
+from halfmoon.nameserver.routes import BrokerGroup, BrokerRegistration, Queues, Routes, Superseded, TableFull
 from halfmoon.nameserver.settings import CHANGEABLE, NameServerSettings
 from halfmoon.settings import change, properties_text
 from halfmoon.settings.properties import parse_properties
@@ -141,15 +141,16 @@ class Handlers:
         """Register a broker with the first chunk of its topics; return whether its topics are news."""
         wanted = self._routes.wants_topics(registration)
         left_out = self._routes.left_out
-        if rival := self._routes.rival(registration):
+        rival = self._routes.rival(registration)
+        try:
+            self._routes.register(registration, peer, now.steady)
+        except (Superseded, TableFull) as exc:
+            raise SystemError_(str(exc)) from None
+        if rival and not registration.epoch:
             log.warning(
                 "two brokers have the name %s and the id %d, and clients find the one that registered last: %s, before %s",
                 registration.name, registration.broker_id, registration.address, rival,
             )  # fmt: skip
-        try:
-            self._routes.register(registration, peer, now.steady)
-        except TableFull as exc:
-            raise SystemError_(str(exc)) from None
         self._warn(registration, left_out)
         return wanted
 

@@ -62,6 +62,7 @@ def read(command: Command, sent: RegisterBroker) -> tuple[BrokerRegistration, Ch
     registration = BrokerRegistration(
         sent.cluster_name, sent.broker_name, sent.broker_addr, sent.broker_id, sent.ha_server_addr, version,
         chunks[0] if chunks else {}, ttl_ms if ttl_ms is not None and ttl_ms > 0 else None, sent.enable_acting_master,
+        sent.epoch or 0,
     )  # fmt: skip
     return registration, chunks[1:]
 

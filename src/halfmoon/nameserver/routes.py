@@ -54,6 +54,8 @@ class BrokerRegistration(NamedTuple):
     topics: Mapping[str, Queues]
     ttl_ms: int | None = None
     enable_acting_master: bool | None = None
+    epoch: int = 0
+    """Epoch of the master of a pair; 0: it is none."""
 
 
 class MasterAddress(NamedTuple):
@@ -82,15 +84,16 @@ class BrokerGroup:
     """All brokers of one name: a master and its slaves.
 
     ``enable_acting_master`` is passed on only, as a 5.x broker sent it: False where none was sent, as the Rust client reads no
-    route without it. ``rivals`` are the last two addresses that were registered with one id while both lived.
+    route without it. ``rivals`` are the last two addresses that were registered with one id while both lived. ``epoch`` is the
+    highest of a master of a pair.
     """
 
-    __slots__ = ("addresses", "cluster", "enable_acting_master", "name", "rivals")
+    __slots__ = ("addresses", "cluster", "enable_acting_master", "epoch", "name", "rivals")
 
     def __init__(self, cluster: str, name: str) -> None:
         self.cluster, self.name = cluster, name
         self.addresses: dict[int, str] = {}
-        self.enable_acting_master = False
+        self.enable_acting_master, self.epoch = False, 0
         self.rivals: frozenset[str] = frozenset()
 
 
@@ -106,6 +109,10 @@ class LiveBroker:
 
 class TableFull(Exception):
     """A broker more than the bound wants to register."""
+
+
+class Superseded(Exception):
+    """A broker wants to register as the master of a pair that has had a newer one."""
 
 
 class Routes:
@@ -155,6 +162,7 @@ class Routes:
 
         Raises:
             TableFull: the bound on brokers, or on the members of one, is reached, or a name or address is too long.
+            Superseded: it is the master of a lower epoch, or of none while the master of a pair lives.
 
         Differs: the original has no bounds.
         """
@@ -167,10 +175,12 @@ class Routes:
         group = self._groups.get(sent.name)
         if group is not None and sent.broker_id not in group.addresses and len(group.addresses) >= ROUTE_BROKERS_MAX:
             raise TableFull(f"{len(group.addresses)} members of {sent.name} are registered, the bound")
+        self._check_epoch(sent, group)
         if group is None:
             group = self._groups[sent.name] = BrokerGroup(sent.cluster, sent.name)
             self._is_back(sent.name)
         group.enable_acting_master = bool(sent.enable_acting_master)
+        group.epoch = max(group.epoch, sent.epoch)
         self._clusters.setdefault(sent.cluster, {})[sent.name] = None
         for other_id, address in list(group.addresses.items()):
             if address == sent.address and other_id != sent.broker_id:  # a slave that became master
@@ -180,6 +190,13 @@ class Routes:
         group.addresses[sent.broker_id] = sent.address
         self._hear(key, sent, peer, now)
         return self.master_of(sent)
+
+    def _check_epoch(self, sent: BrokerRegistration, group: BrokerGroup | None) -> None:
+        if group is None or sent.broker_id != MASTER_ID or sent.epoch >= group.epoch:
+            return
+        address = group.addresses.get(MASTER_ID)
+        if sent.epoch or (address not in (None, sent.address) and (group.cluster, address) in self._live):
+            raise Superseded(f"{sent.name} has had a master of epoch {group.epoch} ({address}), and this is epoch {sent.epoch}")
 
     def take_topics(self, sent: BrokerRegistration) -> None:
         """Enter topics of a broker; those beyond the bound are left out and counted."""

@@ -55,6 +55,8 @@ class RequestType(NamedTuple):
     """Permissions needed to send it; None: undeclared, which a test refuses and a broker treats as `ADMIN`."""
     names: dict[str, str]
     """Wire name by attribute of the header."""
+    changes: bool
+    """Whether it changes what a broker stores, or is a master's to grant: a slave refuses it."""
 
     @property
     def admin(self) -> bool:
@@ -97,18 +99,18 @@ H = TypeVar("H", bound=Header)
 
 
 def request(
-    code: int, name: str, *, reply: type[Header] = NoFields, since: str = "4.7.1", needs: Needs | None = None
+    code: int, name: str, *, reply: type[Header] = NoFields, since: str = "4.7.1", needs: Needs | None = None, changes: bool = False
 ) -> Callable[[type[H]], type[H]]:
     """Enter a header class into the table under its request code.
 
     ``name`` is the original's constant, ``since`` the first RocketMQ version that has it, ``needs`` what an
-    account needs to send it once access control is on.
+    account needs to send it once access control is on; ``changes``: a slave refuses it.
     """
 
     def enter(cls: type[H]) -> type[H]:
         assert code not in REQUESTS, f"two requests with code {code}"
         names = dict(zip(cls.__struct_fields__, cls.__struct_encode_fields__, strict=True))
-        REQUESTS[code] = _BY_HEADER[cls] = RequestType(code, name, cls, reply, since, needs, names)
+        REQUESTS[code] = _BY_HEADER[cls] = RequestType(code, name, cls, reply, since, needs, names, changes)
         return cls
 
     return enter

@@ -6,10 +6,13 @@ from typing import Any
 
 import pytest
 
+from halfmoon.broker.pairs.pair import ALONE
 from halfmoon.broker.settings import BrokerRole
 from halfmoon.wire.bodies import CopiesState, KVTable, from_json
-from halfmoon.wire.headers.admin import GetBrokerHaStatus, GetBrokerRuntimeInfo
-from tests.broker.copies.slave import Port
+from halfmoon.wire.headers.admin import GetBrokerHaStatus, GetBrokerRuntimeInfo, SwitchMaster, TakeOver
+from halfmoon.wire.headers.offset import UpdateConsumerOffset
+from halfmoon.wire.headers.topic import UpdateAndCreateTopic
+from tests.broker.copies.slave import Port, master_lease, write_lease
 from tests.broker.copies.test_feeding import fill
 
 
@@ -60,3 +63,141 @@ def test_a_sync_master_without_enough_slaves_reports_a_fault(make_talk: Any) -> 
     assert faults() is not None
     talk = make_talk()
     assert faults() is None
+
+
+# ---------------------------------------------------------------- pairs
+
+
+@pytest.fixture
+def pair(make_talk: Any) -> Any:
+    """The master of a pair, which is alone."""
+    return make_talk(lease=master_lease)
+
+
+def told(talk: Any) -> dict[str, str]:
+    """Return the runtime information of a broker."""
+    return from_json(KVTable, talk.ask(GetBrokerRuntimeInfo()).body).table
+
+
+def lose(talk: Any, port: Port, peer: int) -> None:
+    """Let the master lose its follower, and go on without it."""
+    port.core.lost(peer, talk.instant)
+    talk.now += 1000
+    port.turn()
+    write_lease(talk.broker.copies.pair.lease, talk.instant.steady)
+    port.turn()
+
+
+def test_a_master_tells_its_epoch_and_who_follows_how_far(pair: Any) -> None:
+    port = Port(pair)
+    assert told(pair)["pairState"] == "master of epoch 1, alone: no follower is connected"
+    assert told(pair)["brokerFaults"] == "the pair is not complete: there is no second copy"
+    port.follow(port.connect(1))
+    assert told(pair)["pairState"] == "master of epoch 1, complete: 10.0.0.9:4000 follows, 0 bytes and 0.0 s behind"
+    assert "brokerFaults" not in told(pair)
+    pair.post_send()
+    pair.now += 250
+    assert told(pair)["pairState"].endswith(" s behind")
+    assert ", 0 bytes" not in told(pair)["pairState"]
+    lose(pair, port, 1)
+    assert told(pair)["pairState"] == "master of epoch 1, alone: no follower is connected"
+
+
+def test_a_broker_without_a_pair_tells_nothing_of_one(talk: Any) -> None:
+    assert "pairState" not in told(talk)
+
+
+def test_a_problem_of_the_lease_is_a_fault_of_a_complete_pair(pair: Any) -> None:
+    port = Port(pair)
+    port.follow(port.connect(1))
+    pair.broker.copies.problem = "it cannot be written: etcd: no answer"
+    assert told(pair)["brokerFaults"] == "the lease of the pair: it cannot be written: etcd: no answer"
+
+
+def test_a_pair_is_monitored(pair: Any) -> None:
+    def samples() -> dict[str, float]:
+        found = pair.broker.copies.samples(("b",), pair.instant)
+        return {sample[0].name: sample[2] for sample in found if sample[1] == ("b",)}
+
+    port = Port(pair)
+    alone = samples()
+    assert (alone["halfmoon_pair_complete"], alone["halfmoon_pair_epoch"]) == (0, 1)
+    assert alone["halfmoon_lease_valid_seconds"] == 5.4, "6 s, less the margin"
+    port.follow(port.connect(1))
+    assert samples()["halfmoon_pair_complete"] == 1
+    pair.now += 10_000
+    assert samples()["halfmoon_lease_valid_seconds"] == 0
+
+
+def test_only_a_master_whose_follower_is_there_and_has_everything_gives_up_its_role(talk: Any, pair: Any) -> None:
+    def refusal(of: Any) -> str | None:
+        remark: str | None = of.ask(SwitchMaster()).remark
+        return remark
+
+    port = Port(pair)
+    assert refusal(talk) == "this broker cannot give up its role: it is not in a pair"
+    assert refusal(pair) == "this broker cannot give up its role: the pair is not complete: nobody else has everything"
+    port.follow(port.connect(1))
+    port.core.lost(1, pair.instant)
+    assert refusal(pair) == "this broker cannot give up its role: the follower is not connected"
+    assert not pair.broker.copies.is_switching
+    port.follow(port.connect(2))
+    assert refusal(pair) is None
+    assert pair.broker.copies.is_switching
+
+
+def test_a_master_does_not_take_over(talk: Any) -> None:
+    assert talk.ask(TakeOver()).remark == "this broker is the master already"
+
+
+def test_with_copies_min_2_a_master_that_is_alone_stores_nothing_and_serves_what_it_has(make_talk: Any) -> None:
+    talk = make_talk(lease=master_lease, copies_min=2)
+    port = Port(talk)
+    refused = talk.send()
+    assert (refused.code, refused.remark) == (14, f"service not available now: {ALONE}")
+    topic = UpdateAndCreateTopic(
+        topic="new", default_topic="TBW102", read_queue_nums=1, write_queue_nums=1, perm=6, topic_filter_type="SINGLE_TAG",
+        topic_sys_flag=0, order=False,
+    )  # fmt: skip
+    refused = talk.ask(topic)
+    assert (refused.code, refused.remark) == (14, f"service not available now: {ALONE}")
+    assert talk.broker.topics.get("new") is None
+    assert told(talk)["brokerFaults"] == ALONE
+
+    port.follow(port.connect(1))
+    opaque = talk.post_send()
+    assert talk.answer(opaque) is None, "the follower does not have it yet"
+    port.follow(1)
+    talk.turn()
+    assert talk.answer(opaque).code == 0
+    lose(talk, port, 1)
+    assert talk.send().code == 14
+    assert talk.pull().code == 0
+    assert talk.ask(UpdateConsumerOffset(consumer_group="G", topic="T", queue_id=0, commit_offset=1)).code == 0
+
+
+def test_with_copies_min_2_what_only_a_lost_follower_could_confirm_is_neither_confirmed_nor_shown(make_talk: Any) -> None:
+    talk = make_talk(lease=master_lease, copies_min=2)
+    port = Port(talk)
+    port.follow(port.connect(1))
+    waiting = talk.post_send()
+    lose(talk, port, 1)
+    talk.turn()
+    assert not talk.broker.copies.pair.is_complete
+    assert talk.answer(waiting) is None
+    assert talk.pull().code == 19
+    port.follow(port.connect(2))
+    talk.turn()
+    assert talk.answer(waiting).code == 0
+    assert talk.pull().code == 0
+
+
+def test_with_copies_min_1_a_master_goes_on_alone(pair: Any) -> None:
+    port = Port(pair)
+    port.follow(port.connect(1))
+    waiting = pair.post_send()
+    assert pair.answer(waiting) is None
+    lose(pair, port, 1)
+    pair.turn()
+    assert pair.answer(waiting).code == 0
+    assert pair.send().code == 0

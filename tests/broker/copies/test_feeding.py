@@ -10,10 +10,15 @@ from typing import Any
 import pytest
 
 from halfmoon.broker.copies import feeding
+from halfmoon.broker.settings import BrokerRole
+from halfmoon.store.journal import Kind
+from halfmoon.store.timer.progress import TimerProgress, write_progress
 from halfmoon.testing.disk import SimDisk
-from halfmoon.wire.copying import WHOLE_LOG
-from tests.broker.copies.slave import CopyingSlave, Port, log_of
+from halfmoon.wire.copying import FRAME, LOG, REPORTS, WHOLE_LOG, ChunkReader, Hello
+from halfmoon.wire.headers.offset import UpdateConsumerOffset
+from tests.broker.copies.slave import CopyingSlave, OurSlave, Port, hello, log_of
 from tests.broker.talk import SMALL, Talk
+from tests.store.driving import draft
 
 FILE_BYTES = SMALL["commit_log_file_bytes"]
 
@@ -32,7 +37,8 @@ def copy(port: Port, peer: int, slave: CopyingSlave) -> None:
     """Let a slave copy until nothing more comes."""
     while data := port.take(peer):
         slave.receive(data)
-        port.report(peer, slave.end)
+        port.say(peer, slave.report())
+        port.wait(feeding.GATHER_MS)
 
 
 def test_an_empty_slave_copies_the_last_file_and_what_follows(talk: Any, port: Port) -> None:
@@ -88,7 +94,8 @@ def test_an_empty_slave_of_an_empty_master_may_repeat_that_it_is_empty(talk: Any
     ("reports", "why"),
     [
         ([10**9], "it is behind or ahead, or another broker's"),
-        ([-2], "it is behind or ahead"),
+        ([-3], "it is behind or ahead"),
+        ([0, -2], "reports offset -2"),
         ([-(2**63)], "it is behind or ahead"),
         ([0, 10**9], "reports offset 1000000000, but reported 0 before"),
         ([0, 500, 499], "reports offset 499, but reported 500 before"),
@@ -132,6 +139,35 @@ def test_a_slave_is_sent_a_bounded_amount_ahead(talk: Any, port: Port, monkeypat
     assert 50_000 < len(port.sent[1]) < 51_000
     copy(port, 1, slave)
     assert bytes(slave.log) == log_of(talk)
+
+
+def test_few_bytes_that_nobody_waits_for_are_gathered_for_some_milliseconds(talk: Any, port: Port) -> None:
+    port.report(port.connect(1), 0)
+    fill(talk, 1)
+    port.turn()
+    sent, wakes = len(port.sent[1]), port.wakes
+    fill(talk, 3)
+    port.turn()
+    assert (len(port.sent[1]), port.wakes) == (sent, wakes + 1), "woken once, to set its timer"
+    port.wait(feeding.GATHER_MS - 1)
+    assert len(port.sent[1]) == sent
+    port.wait(1)
+    assert sum(1 for _ in ChunkReader().read(bytes(port.sent[1]))) == 1
+    assert port.sent[1].count(b"CLUSTER") == 4
+    fill(talk, 2, feeding.GATHER_BYTES // 2)
+    port.turn()
+    assert port.sent[1].count(b"CLUSTER") == 6, "many bytes do not wait"
+
+
+def test_what_a_sync_master_stores_is_sent_at_once() -> None:
+    talk = Talk("store", disk=SimDisk(Random(1)), role=BrokerRole.SYNC_MASTER)
+    port = Port(talk)
+    port.report(port.connect(1), 0)
+    for count in (1, 2):
+        talk.broker.store.append("T", 0, [draft()], talk.now)
+        talk.broker.effects()
+        port.turn()
+        assert port.sent[1].count(b"hello") == count
 
 
 def test_a_slave_that_does_not_read_is_sent_nothing_more(talk: Any, port: Port) -> None:
@@ -178,7 +214,8 @@ def test_a_slave_that_says_nothing_is_closed_after_20_s(talk: Any, port: Port, r
     ],
 )
 def test_who_may_be_a_slave_is_decided_by_its_address(talk: Any, changed: dict[str, Any], remote: str, may: bool) -> None:
-    talk.broker.copies.feeding = feeding.Feeding(replace(talk.settings, **changed), talk.broker.store, talk.instant)
+    before = talk.broker.copies.feeding
+    talk.broker.copies.feeding = feeding.Feeding(replace(talk.settings, **changed), talk.broker.store, before.states, talk.instant)
     port = Port(talk)
     port.connect(1, remote)
     port.report(1, 0)
@@ -223,60 +260,189 @@ def test_a_lost_slave_is_logged_once(talk: Any, port: Port, caplog: pytest.LogCa
     assert [record.message for record in caplog.records] == ["slave lost: peer=10.0.0.9:4000 copied_offset=0"]
 
 
-def history(seed: int, disk: SimDisk) -> None:
-    """Let a master with small files send to a slave whose connections break anywhere; raise AssertionError for a wrong copy."""
-    random, file_bytes = Random(seed), 16 * 1024
-    talk = Talk("store", disk=disk, store={"commit_log_file_bytes": file_bytes})
-    port, slave, peer, connected = Port(talk), CopyingSlave(file_bytes), 0, False
-    for _ in range(40):
-        step = random.choice(("send", "send", "receive", "receive", "receive", "break", "wait"))
-        if step == "send":
-            fill(talk, random.randint(1, 4), random.randint(0, 9000))
-        elif not connected:
-            peer, connected = peer + 1, True
-            port.report(port.connect(peer), slave.end)
-        elif step == "receive":
-            slave.receive(port.take(peer, random.randint(0, 40_000)))
-            port.report(peer, slave.end)
-        elif step == "wait":
-            port.wait(random.randint(0, 6000))
-            port.report(peer, slave.end)
-        else:
-            port.core.lost(peer, talk.instant)
-            slave.cut()
-            connected = False
-        assert not port.closed
-        assert log_of(talk, slave.start)[: len(slave.log)] == bytes(slave.log)
-    if not connected:
-        port.report(port.connect(peer + 1), slave.end)
-        peer += 1
+# ---------------------------------------------------------------- slaves of ours
+
+
+@pytest.fixture
+def ours() -> OurSlave:
+    return OurSlave(FILE_BYTES)
+
+
+def write_row(talk: Any, number: int = 0) -> tuple[int, bytes | None]:
+    """Write a row as before deliveries of delayed messages; return from which offset on it counts, and its value."""
+    at = talk.broker.store.end_offset
+    write_progress(talk.broker.store.journal, TimerProgress(at, {1: number}, (), 0))
+    return at, row_of(talk)
+
+
+def row_of(talk: Any) -> bytes | None:
+    value: bytes | None = talk.broker.store.journal.value(Kind.DELAYS)
+    return value
+
+
+def files_of(talk: Any) -> dict[str, bytes]:
+    tables = talk.broker.tables
+    return {path: data for path in tables.paths() if (data := tables.dump(path)).strip()}
+
+
+def test_a_slave_of_ours_gets_everything_beside_the_log_and_the_log(talk: Any, port: Port, ours: OurSlave) -> None:
+    fill(talk, 6, 100_000)
+    write_row(talk)
+    port.say(port.connect(1), ours.greeting())
+    copy(port, 1, ours)
+    assert (ours.start, bytes(ours.log)) == (0, log_of(talk))
+    assert ours.files == files_of(talk)
+    assert ours.rows == {(Kind.DELAYS, b""): row_of(talk)}
+
+
+def test_a_state_comes_before_the_log_that_follows_it(talk: Any, port: Port, ours: OurSlave) -> None:
+    port.say(port.connect(1), ours.greeting())
+    copy(port, 1, ours)
+    for number in range(3):
+        write_row(talk, number)
+        expected, end = row_of(talk), talk.broker.store.end_offset
+        fill(talk)
+        port.turn()
+        port.wait(feeding.GATHER_MS)
+        ours.receive(port.take(1))  # it asserts the order
+        assert ours.rows[Kind.DELAYS, b""] == expected
+        assert ours.end > end
+
+
+def test_changes_wake_the_port_for_slaves_of_ours_alone(talk: Any, port: Port) -> None:
+    port.report(port.connect(1), 0)
+    woken = port.wakes
+    write_row(talk)
+    assert port.wakes == woken
+    port.say(port.connect(2), hello(talk.broker.store.end_offset))
+    woken = port.wakes
+    write_row(talk)
+    assert port.wakes == woken + 1
+
+
+def test_a_table_that_is_saved_seldom_is_sent_soon(talk: Any, port: Port, ours: OurSlave) -> None:
+    fill(talk)
+    port.say(port.connect(1), ours.greeting())
+    copy(port, 1, ours)
+    talk.ask(UpdateConsumerOffset(consumer_group="G", topic="T", queue_id=0, commit_offset=2))
+    port.wait(feeding.LOOK_MS)
     port.turn()
-    copy(port, peer, slave)
-    assert bytes(slave.log) == log_of(talk, slave.start)
-    talk.broker.close(talk.instant)
+    copy(port, 1, ours)
+    assert ours.files == files_of(talk)
 
 
-def histories(count: int) -> None:
-    for seed in range(count):
-        history(seed, SimDisk(Random(seed)))
+def test_a_stamp_comes_only_when_everything_was_sent(
+    talk: Any, port: Port, ours: OurSlave, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feeding, "WINDOW_BYTES", 2000)
+    fill(talk)
+    port.say(port.connect(1), ours.greeting())
+    ours.receive(port.take(1))
+    port.wait(5_000)
+    assert port.take(1) == FRAME.pack(LOG, ours.end, 0), "a part of the log was not sent"
+    port.say(1, ours.report())
+    copy(port, 1, ours)
+    port.wait(5_000)
+    ours.receive(port.take(1))
+    assert len(ours.stamps) == 1
+    port.say(1, ours.report())
+    port.core.slow(1, is_slow=True)
+    write_row(talk)
+    port.turn()
+    port.wait(5_000)
+    ours.receive(port.take(1))
+    assert len(ours.stamps) == 1, "a row was not sent"
+    port.core.slow(1, is_slow=False)
+    port.turn()
+    port.wait(5_000)
+    ours.receive(port.take(1))
+    assert len(ours.stamps) == 2
 
 
-def test_a_slave_has_the_log_of_its_master_whatever_happens_to_connections() -> None:
-    histories(100)
+def test_a_stamp_that_was_not_sent_cannot_come_back_nor_an_older_one(talk: Any, port: Port, ours: OurSlave) -> None:
+    for peer, stamp in enumerate(["later", "earlier"]):
+        ours.cut()
+        port.say(port.connect(peer), ours.greeting())
+        copy(port, peer, ours)
+        port.wait(5_000)
+        copy(port, peer, ours)
+        assert not port.closed.get(peer), "its own stamp may come back"
+        port.say(peer, REPORTS.pack(ours.end, ours.come, ours.stamps[-1] + (1 if stamp == "later" else -1)))
+        assert "it reports" in port.closed[peer]
 
 
-@pytest.mark.parametrize("fault", ["a_byte_less", "across_files", "from_the_start"])
-def test_a_planted_fault_is_found(monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
-    real = feeding.Feeding._chunks
+@pytest.mark.parametrize("wrong", [1, -1])
+def test_a_slave_that_reports_more_states_than_it_was_sent_or_fewer_than_before_is_refused(
+    talk: Any, port: Port, ours: OurSlave, wrong: int
+) -> None:
+    port.say(port.connect(1), ours.greeting())
+    copy(port, 1, ours)
+    assert not port.closed
+    port.say(1, REPORTS.pack(ours.end, ours.come + wrong, 0))
+    assert f"but was sent {ours.come} states" in port.closed[1]
 
-    def faulty(self: Any, start: int, stop: int) -> Any:
-        if fault == "a_byte_less":
-            stop -= stop - start > 1
-        elif fault == "from_the_start" and start:
-            start = 0
-        chunks = list(real(self, start, stop))
-        return iter(chunks if fault != "across_files" else [feeding.CHUNK_HEADER.pack(start, stop - start), *chunks[1::2]])
 
-    monkeypatch.setattr(feeding.Feeding, "_chunks", faulty)
-    with pytest.raises(AssertionError):
-        histories(20)
+@pytest.mark.parametrize("offset", [10**9, -2, -(2**63)])
+def test_a_hello_with_a_log_that_cannot_be_is_refused(talk: Any, port: Port, offset: int) -> None:
+    fill(talk)
+    port.say(port.connect(1), hello(offset))
+    assert "it is behind or ahead" in port.closed[1]
+
+
+class StubPair:
+    """A pair of epoch 7 that wants stamps each second."""
+
+    epoch, stamp_ms, turns = 7, 1000, 0
+
+    def refusal(self, hello: Hello) -> str | None:
+        return None if hello.epoch == self.epoch else f"it expects epoch {hello.epoch}"
+
+    def turn(self, now: Any) -> None:
+        self.turns += 1
+
+    def due(self, now: Any) -> None:
+        return None
+
+
+def test_in_a_pair_a_hello_of_another_epoch_is_refused(talk: Any, port: Port) -> None:
+    port.core.pair = StubPair()
+    for epoch in (6, 8, -1):
+        port.say(port.connect(epoch), hello(epoch=epoch))
+        assert port.closed[epoch] == f"it expects epoch {epoch}"
+    port.say(port.connect(1), hello(epoch=7))
+    assert 1 not in port.closed
+    assert port.core.count == 1
+
+
+def test_in_a_pair_stamps_come_as_often_as_it_wants_to_members_that_have_everything(talk: Any, port: Port, ours: OurSlave) -> None:
+    port.core.pair = StubPair()
+    port.say(port.connect(1), hello(epoch=7))
+    copy(port, 1, ours)
+    port.report(port.connect(2), 0)
+    port.take(2)
+    before, turns = len(ours.stamps), port.core.pair.turns
+    for _ in range(3):
+        port.wait(1000)
+        copy(port, 1, ours)
+    assert len(ours.stamps) == before + 3
+    assert port.core.pair.turns >= turns + 3
+    assert port.take(2) == b"", "a slave of RocketMQ gets heartbeats, at their time"
+
+
+@pytest.mark.parametrize("kept", [-5, 0, 100, 10**9])
+def test_a_hello_claims_no_more_than_its_log(talk: Any, port: Port, kept: int) -> None:
+    fill(talk)
+    end = talk.broker.store.end_offset
+    port.say(port.connect(1), hello(end, kept=kept))
+    assert [status.copied_offset for status in port.core.statuses(talk.instant.steady)] == [min(max(kept, 0), end)]
+
+
+def test_a_slave_of_ours_that_kept_nothing_yet_gets_a_log_whose_first_files_are_gone(
+    talk: Any, port: Port, ours: OurSlave, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feeding, "WINDOW_BYTES", 50_000)
+    fill(talk, 6, 100_000)
+    talk.broker.store.log.segments.drop_before(FILE_BYTES)
+    port.say(port.connect(1), hello(FILE_BYTES, kept=0))
+    copy(port, 1, ours)
+    assert (ours.start, bytes(ours.log)) == (FILE_BYTES, log_of(talk))

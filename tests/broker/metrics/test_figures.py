@@ -13,7 +13,8 @@ from halfmoon.wire.headers.group import GetBrokerConsumeStats
 from halfmoon.wire.headers.offset import UpdateConsumerOffset
 from halfmoon.wire.headers.topic import DeleteTopicInBroker, UpdateAndCreateTopic
 from tests.broker.consumers.test_redelivery import back, consuming, sent
-from tests.broker.copies.slave import Port
+from tests.broker.copies.serving_slave import SlaveTalk
+from tests.broker.copies.slave import Port, master_lease
 from tests.broker.half import CHECKS, COMMIT, ROLLBACK, end, prepare, produce
 
 ROW = ("DefaultCluster", "broker-a")
@@ -39,7 +40,7 @@ def commit(talk, offset, queue_id=0, group="G", topic="T"):
 
 
 def test_every_sample_is_of_a_declared_metric_and_every_metric_has_a_sample_where_there_is_something(make_talk):
-    talk = make_talk(**CHECKS)
+    talk = make_talk(lease=master_lease, **CHECKS)
     talk.send("T", peer=2)  # a connection of its own: it will have been silent for too long
     talk.broker.stats.turned(20)
     talk.broker.admin.certificate_expires_ms = lambda: 1_000
@@ -55,7 +56,8 @@ def test_every_sample_is_of_a_declared_metric_and_every_metric_has_a_sample_wher
     slaves = Port(talk)
     slaves.report(slaves.connect(1), 0)
 
-    names = {name for name, _ in figures(talk)}
+    of_slave = filter(None, SlaveTalk(talk).broker.services.samples(("broker-a",), talk.instant))
+    names = {name for name, _ in figures(talk)} | {metric.name for metric, _, _ in of_slave}
     assert names == {metric.name for metric in METRICS}
 
 

@@ -8,7 +8,7 @@ from halfmoon.wire.bodies import ConsumerData, HeartbeatData, SubscriptionGroupC
 from halfmoon.wire.codes import JSON, ROCKETMQ
 from halfmoon.wire.headers.admin import UpdateBrokerConfig
 from halfmoon.wire.headers.client import HeartBeat
-from halfmoon.wire.headers.group import UpdateAndCreateSubscriptiongroup
+from halfmoon.wire.headers.group import DeleteSubscriptiongroup, UpdateAndCreateSubscriptiongroup
 from halfmoon.wire.headers.offset import OffsetReply, QueryConsumerOffset, UpdateConsumerOffset
 from halfmoon.wire.headers.pull import LitePullMessage, PullMessage, PullMessageReply
 from halfmoon.wire.headers.topic import DeleteTopicInBroker, UpdateAndCreateTopic
@@ -401,3 +401,39 @@ def test_a_pull_needs_only_the_fields_that_its_bits_use(talk, flag, missing, cod
 
     assert reply.code == code
     assert code == 0 or "needs" in reply.remark
+
+
+@pytest.mark.parametrize("serialization", [JSON, ROCKETMQ])
+@pytest.mark.parametrize(
+    ("settings", "memory_bytes", "offset", "suggested"),
+    [
+        ({"slave_read_enable": True}, 1000, 0, 3),
+        ({"slave_read_enable": True}, 1000, 9, 2),
+        ({"slave_read_enable": True}, 1000, 10, 2),
+        ({"slave_read_enable": True}, 10**9, 2, 2),
+        ({"slave_read_enable": True, "broker_id": 1}, 1000, 0, 3),
+        ({}, 1000, 0, 0),
+        ({"broker_id": 1}, 1000, 0, 0),
+    ],
+)
+def test_a_pull_says_which_broker_to_ask_next(make_talk, settings, memory_bytes, offset, suggested, serialization):
+    talk = filled(make_talk(store={"memory_bytes": memory_bytes}, **settings))
+    config = SubscriptionGroupConfig(group_name="G", broker_id=2, which_broker_when_consume_slowly=3)
+    assert talk.ask(UpdateAndCreateSubscriptiongroup(), to_json(config)).code == 0
+
+    reply = talk.pull(T, offset=offset, serialization=serialization)
+
+    got = bodies(reply)
+    assert reply.header(PullMessageReply) == PullMessageReply(
+        suggest_which_broker_id=suggested, next_begin_offset=offset + len(got), min_offset=0, max_offset=10
+    )
+    assert (got, reply.serialization) == ([b"%d" % k for k in range(offset, 10)][:8], serialization)
+
+
+def test_an_unknown_group_is_sent_to_the_master(make_talk):
+    talk = filled(make_talk(slave_read_enable=True))
+    opaque = talk.post(pull_header(T, offset=10, wait_ms=20_000))
+    talk.turn()
+    talk.ask(DeleteSubscriptiongroup(group_name="G"))
+    talk.wait(20_000)
+    assert talk.answer(opaque).header(PullMessageReply).suggest_which_broker_id == 0

@@ -3,6 +3,8 @@
 import pytest
 
 from halfmoon.errors import SystemBusy
+from halfmoon.instant import instant
+from tests.broker.copies.slave import Port, master_lease
 from tests.broker.talk import send_header
 
 
@@ -52,6 +54,19 @@ def test_a_reply_with_a_deadline_is_called_once_either_way(make_talk):
     talk.release()
     talk.turn()
     assert log == [False], "the device is late"
+
+
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+def test_in_a_pair_a_reply_that_is_late_is_told_that_the_copy_is(make_talk, flush):
+    talk = make_talk(lease=master_lease, store={"flush_disk_type": flush})
+    port, log = Port(talk), []
+    port.follow(port.connect(1))
+    talk.post(send_header(), oneway=True)
+    talk.turn()
+    talk.broker.pending_replies.with_deadline(called(log, "done"), lambda lacks_copies: log.append(lacks_copies))
+    talk.wait(50)  # the device has it then
+    talk.broker.pending_replies.tick(instant(talk.now + 5_020, talk.instant.steady + 5_020))
+    assert log == [True]
 
 
 def test_too_many_are_refused(talk):

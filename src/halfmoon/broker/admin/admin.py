@@ -69,7 +69,7 @@ log = logging.getLogger("halfmoon.broker")
 
 NO_SETTINGS: Mapping[str, str] = {
     "aclEnable": "false", "duplicationEnable": "false", "enableConsumeQueueExt": "false",
-    "enableDLegerCommitLog": "false", "filterServerNums": "0", "slaveReadEnable": "false", "traceOn": "true",
+    "enableDLegerCommitLog": "false", "filterServerNums": "0", "traceOn": "true",
     "transientStorePoolEnable": "false", "useTLS": "false",
 }  # fmt: skip
 """RocketMQ's settings that have one value here. Its tools read them with the others; `exportConfigs` fails without some."""

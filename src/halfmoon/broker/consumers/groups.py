@@ -46,8 +46,18 @@ class Groups:
         self._changed = tables.add(PATH, self._dump)
         self.saved = self._table.keys() - set(PREDEFINED)
         """The groups in the file at the start, without the original's own."""
+        self._predefine()
+
+    def _predefine(self) -> None:
         for name in PREDEFINED:
             self._table.setdefault(name, SubscriptionGroupConfig(group_name=name))
+
+    def copy(self, table: SubscriptionGroupTable) -> None:
+        """Have a slave show its master's table instead of its own."""
+        self._table, self.version = dict(table.subscription_group_table), table.data_version
+        self._forbidden = {group: dict(topics) for group, topics in (table.forbidden_table or {}).items()}
+        self._predefine()
+        self.epoch += 1
 
     def _dump(self) -> bytes:
         return to_json(self.table())

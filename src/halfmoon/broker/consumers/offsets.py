@@ -13,7 +13,7 @@ from halfmoon.broker.tables import Tables
 from halfmoon.errors import SystemBusy
 from halfmoon.instant import LONG_AGO, Steady
 from halfmoon.logs import listed
-from halfmoon.wire.bodies import ConsumerOffsetTable, from_json, to_json
+from halfmoon.wire.bodies import ConsumerOffsetTable, DataVersion, from_json, to_json
 
 log = logging.getLogger("halfmoon.broker")
 
@@ -99,6 +99,12 @@ class Offsets:
         self._count = count
         self._changed()
 
+    def copy(self, table: ConsumerOffsetTable) -> None:
+        """Have a slave show its master's table instead of its own."""
+        self._table = {key: dict(queues) for key, queues in table.offset_table.items()}
+        self._count = sum(map(len, self._table.values()))
+        self._moved.clear()
+
     def topics_of(self, group: str) -> list[str]:
         """Return the topics in which the group has progress."""
         return sorted(key[: -len(group) - 1] for key in self._table if key.endswith("@" + group))
@@ -126,8 +132,11 @@ class Offsets:
             self._changed()
 
     def everything(self) -> bytes:
-        """Return the table as JSON, numbers as raw keys, as slaves and tools read it."""
-        return self._dump()
+        """Return the table as JSON, numbers as raw keys, as slaves and tools read it.
+
+        A slave of RocketMQ 5 does not save a table without a version. It compares none.
+        """
+        return to_json(ConsumerOffsetTable(offset_table=self._table, data_version=DataVersion()))
 
     def drop_unknown(self, topics: Container[str]) -> None:
         """Forget progress in topics that do not exist: they were deleted, and a kill came before this table was saved."""

@@ -3,28 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from random import Random
 
 from halfmoon.broker.context import Context
 from halfmoon.broker.copies.feeding import Feeding
+from halfmoon.broker.copies.states import States
 from halfmoon.broker.metrics import declared as metrics
+from halfmoon.broker.pairs.lease import Lease
+from halfmoon.broker.pairs.pair import Pair
 from halfmoon.broker.request import Handlers, Reply, Request
 from halfmoon.broker.service import Service
 from halfmoon.broker.settings import BrokerRole
-from halfmoon.instant import Instant
+from halfmoon.errors import BrokerError
+from halfmoon.instant import Instant, Steady
 from halfmoon.metrics import Samples
+from halfmoon.store.epochs import Epochs
 from halfmoon.wire.bodies import CopiesState, SlaveState, to_json
-from halfmoon.wire.headers.admin import GetBrokerHaStatus
+from halfmoon.wire.headers.admin import GetBrokerHaStatus, SwitchMaster, TakeOver
 
-GIVES_WHOLE_LOG = "slavesGetWholeLog"
-"""Name, in the runtime information, of the promise that an empty slave is sent the log from the oldest file on."""
+EPOCHS = "copiesEpochs"
+"""Name of the epochs in the runtime information. Who gives them sends slaves of ours everything that they need."""
+PAIR, PAIR_EPOCH = "pairState", "pairEpoch"
+"""Names of the state of a pair, and of its epoch, in the runtime information; absent where there is none."""
 
 
 class Copies(Service):
     """The slaves of one broker. ``feeding`` is the core that sends them the log; replies of a SYNC_MASTER wait for it."""
 
-    def __init__(self, context: Context, now: Instant) -> None:
+    def __init__(self, context: Context, now: Instant, lease: Lease | None = None) -> None:
         settings, store = context.settings, context.store
-        self._store, self.feeding = store, Feeding(settings, store, now)
+        states = States(lambda: store.end_offset, context.tables, store.journal)
+        self._store, self.feeding = store, Feeding(settings, store, states, now)
+        self.epochs = _begun(context, lease)
+        self.pair: Pair | None = None
+        self.problem: str | None = None
+        """Problem of the lease of a pair; None: there is none."""
+        self.is_switching = False
+        """An operator wants the follower to take over."""
+        if lease is not None:
+            self.pair = Pair(lease, self.feeding, store, settings.slave_timeout_ms, settings.lease_ms, settings.copies_min)
+            self.feeding.pair = context.pending_replies.states = self.pair
         self._settings = settings
         self._is_waited_for = settings.role is BrokerRole.SYNC_MASTER and settings.copies_wanted > 1
         if self._is_waited_for:
@@ -33,14 +51,37 @@ class Copies(Service):
     @property
     def fault(self) -> str | None:
         """Return why sends are not copied although they should be; None: they are, or need not be."""
+        if self.pair is not None:
+            is_told = self.pair.is_complete or self._store.copies_refusal is not None
+            alone = None if is_told else "the pair is not complete: there is no second copy"
+            problem = None if self.problem is None else f"the lease of the pair: {self.problem}"
+            return "; ".join(filter(None, (alone, problem))) or None
         if not self._is_waited_for or not self.feeding.is_behind:
             return None
         wanted = self._settings.copies_wanted - 1
         return f"sends are not copied: {self.feeding.count} of {wanted} slaves are connected and not too far behind"
 
     def handlers(self) -> Handlers:
-        """Return the handler of 907."""
-        return {GetBrokerHaStatus: self.state}
+        """Return the handlers of 907, 31060 and 31061."""
+        return {GetBrokerHaStatus: self.state, SwitchMaster: self.switch, TakeOver: self.take_over}
+
+    def take_over(self, request: Request) -> Reply:
+        """Refuse: a slave takes over. Raises BrokerError."""
+        raise BrokerError("this broker is the master already")
+
+    def switch(self, request: Request) -> Reply:
+        """Have the program give the lease to the follower. Raises BrokerError."""
+        pair, why = self.pair, None
+        if pair is None:
+            why = "it is not in a pair"
+        elif not pair.is_complete:
+            why = "the pair is not complete: nobody else has everything"
+        elif not any(slave.member in pair.lease.others for slave in self.feeding.slaves.values()):
+            why = "the follower is not connected"
+        if why is not None:
+            raise BrokerError(f"this broker cannot give up its role: {why}")
+        self.is_switching = True
+        return Reply()
 
     def state(self, request: Request) -> Reply:
         """Return which slaves copy the log, and how far."""
@@ -58,8 +99,22 @@ class Copies(Service):
         return Reply(body=to_json(state))
 
     def texts(self, now: Instant) -> Mapping[str, str]:
-        """Return the promise to empty slaves, for the runtime information."""
-        return {GIVES_WHOLE_LOG: "true"}
+        """Return the epochs of the log, and the state of a pair, for the runtime information."""
+        texts = {EPOCHS: self.epochs.text()}
+        return texts if self.pair is None else {
+            **texts, PAIR: self._pair_text(self.pair, now.steady), PAIR_EPOCH: str(self.pair.epoch),
+        }  # fmt: skip
+
+    def _pair_text(self, pair: Pair, now: Steady) -> str:
+        """Return the role in a pair, and how far each follower is, for people."""
+        role = f"master of epoch {pair.epoch}, {'complete' if pair.is_complete else 'alone'}"
+        followers = [
+            f"{status.remote} {'follows' if slave.member in pair.lease.others else 'catches up'},"
+            f" {status.behind_bytes:,} bytes and {status.behind_ms / 1000:.1f} s behind"
+            for slave, status in zip(self.feeding.slaves.values(), self.feeding.statuses(now))
+            if slave.member is not None
+        ]
+        return f"{role}: {'; '.join(followers) or 'no follower is connected'}"
 
     def samples(self, broker: tuple[str], now: Instant) -> Samples:
         """Yield how many slaves copy the log, and how far each is behind."""
@@ -69,3 +124,25 @@ class Copies(Service):
             labels = (*broker, status.remote)
             yield metrics.SLAVE_BYTES, labels, status.behind_bytes
             yield metrics.SLAVE_SECONDS, labels, status.behind_ms / 1000
+        if self.pair is not None:
+            yield metrics.PAIR_COMPLETE, broker, int(self.pair.is_complete)
+            yield metrics.PAIR_EPOCH, broker, self.pair.epoch
+            yield metrics.LEASE_VALID, broker, max(0, self.pair.lease.valid_until - now.steady) / 1000
+
+
+def _begun(context: Context, lease: Lease | None) -> Epochs:
+    """Return the epochs of a log that this broker goes on with: in a new one, unless it is known to have all that it wrote before.
+
+    Waits for the disk.
+    """
+    random = Random()
+    random.setstate(context.random.getstate())  # the broker's own goes on as if nobody had used it
+    epochs, recovered = Epochs.load(context.disk, random), context.store.recovered
+    last = epochs.rows[-1] if epochs.rows else None
+    if lease is not None:
+        epochs.begin(lease.epoch, recovered.found_end if last is not None else 0)
+    elif last is None:
+        epochs.begin(1, 0)
+    elif recovered.lost or last.member != epochs.member:
+        epochs.begin(last.epoch + 1, recovered.found_end)
+    return epochs

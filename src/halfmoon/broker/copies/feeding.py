@@ -1,7 +1,8 @@
 """`Feeding`: the core behind the replication port of a master. Sends the log to each slave and notes how far each has copied it.
 
 A slave says nothing until it has reported the end of its log; from there it gets the log in chunks, a bounded amount ahead of its
-last report. Nothing is copied in memory: a chunk is a view of the log file. Decides nothing about who may be a slave of whom.
+last report. Nothing is copied in memory: a chunk is a view of the log file. A slave of ours also gets what the broker keeps beside
+the log (`halfmoon.broker.copies.states`), and a stamp once it was sent everything. Decides nothing about who may copy whom.
 Follows DefaultHAService and DefaultHAConnection (RocketMQ 4.9.8).
 Differs: a report behind the end of what was sent, or below an earlier one, ends the connection and is logged; so does the first
 report of a slave whose log begins before ours or ends behind it, where the original sends nothing for ever or loops.
@@ -12,16 +13,17 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from halfmoon.broker.settings import BrokerSettings
+from halfmoon.broker.copies.states import States
+from halfmoon.broker.settings import BrokerRole, BrokerSettings
 from halfmoon.documentation import see
 from halfmoon.effects import Close, CoreEffect, Op, Write, sleep, steady
-from halfmoon.instant import Instant, Steady
+from halfmoon.instant import LONG_AGO, Instant, Steady
 from halfmoon.logs import RateLimitedLog
 from halfmoon.settings.networks import Networks
 from halfmoon.store.store import Store
-from halfmoon.wire.copying import CHUNK_HEADER, WHOLE_LOG, ReportReader
+from halfmoon.wire.copying import CHUNK_HEADER, FRAME, LOG, NOBODY, STAMP, STATE, WHOLE_LOG, Hello, Report, ReportReader
 
 log = logging.getLogger("halfmoon.broker")
 
@@ -31,6 +33,12 @@ WINDOW_BYTES = 8 * 1024 * 1024
 """Bytes that are sent ahead of a slave's last report."""
 TURN_BYTES = 1024 * 1024
 """Bytes that one slave is sent in one turn, so that producers are answered in between."""
+LOOK_MS = 500
+"""Pause between two looks at tables that the broker itself saves less often: the progress of groups."""
+GATHER_BYTES = 256 * 1024
+"""Bytes that do not wait for more: a turn of a slave costs as much as 20 messages."""
+GATHER_MS = 5
+"""Longest time that bytes for which nobody waits are gathered."""
 LAST_COPIES_MS = 2_000
 """Longest time that a clean stop waits for slaves to copy the end of the log."""
 _LAST_COPIES_STEP_MS = 10
@@ -53,23 +61,14 @@ class SlaveStatus(NamedTuple):
     """True if it has reported, and is not too far behind to be waited for."""
 
 
-class _Slave:
+class Slave:
     """A connection to the replication port."""
 
     __slots__ = (
-        "_second",
-        "_sent",
-        "copied",
-        "heard",
-        "heard_at",
-        "is_slow",
-        "next",
-        "rate",
-        "remote",
-        "reported",
-        "reports",
-        "sent_at",
-    )
+        "_second", "_sent", "copied", "gathers_until", "heard", "heard_at", "is_slow", "next", "rate", "remote", "reported",
+        "reports", "sent_at",
+        "stamp", "stamped_at", "states", "states_sent",
+    )  # fmt: skip
 
     def __init__(self, remote: str, at: Steady) -> None:
         self.remote, self.reports = remote, ReportReader()
@@ -78,9 +77,25 @@ class _Slave:
         self.copied = self.reported = 0
         """Up to where it has the log; and its last report, which stays 0 until an empty slave got its first bytes."""
         self.sent_at = self.heard_at = at
+        self.gathers_until = LONG_AGO
+        """When bytes that nobody waits for are sent next, if they are few."""
         self.heard = False
         self.is_slow = False
         self.rate, self._second, self._sent = 0, at, 0
+        self.states = self.states_sent = self.stamp = 0
+        """Changes that one of ours has saved, those that it was sent, and the last stamp that came back."""
+        self.stamped_at = Steady(0)
+
+    @property
+    def hello(self) -> Hello | None:
+        """Return how a slave of ours began; None: it is one of RocketMQ."""
+        return self.reports.hello
+
+    @property
+    def member(self) -> str | None:
+        """Return the id of a member of a pair; None: it is another slave, which may never become the master."""
+        hello = self.hello
+        return None if hello is None or hello.member == NOBODY else hello.member.hex()
 
     def count_sent(self, size: int, now: Steady) -> None:
         """Count bytes that are sent now."""
@@ -90,6 +105,23 @@ class _Slave:
         self._sent += size
 
 
+class Pairing(Protocol):
+    """The other member of a pair, for who feeds it: `halfmoon.broker.pairs.pair.Pair`."""
+
+    def refusal(self, hello: Hello) -> str | None:
+        """Return why a slave of ours may not copy; None: it may."""
+
+    @property
+    def stamp_ms(self) -> int:
+        """Interval of stamps."""
+
+    def turn(self, now: Instant) -> None:
+        """Take what slaves have reported."""
+
+    def due(self, now: Steady) -> Steady | None:
+        """When `turn` is to be called, whatever comes."""
+
+
 class Feeding:
     """The slaves of one master, as a `halfmoon.ports.Core` with a port of its own.
 
@@ -97,12 +129,15 @@ class Feeding:
     turn in which `copied_offset` grew.
     """
 
-    def __init__(self, settings: BrokerSettings, store: Store, now: Instant) -> None:
-        self._settings, self._store = settings, store
+    def __init__(self, settings: BrokerSettings, store: Store, states: States, now: Instant) -> None:
+        self._settings, self._store, self.states = settings, store, states
+        states.on_change = self._changed
+        self._look_at = now.steady
         self.wake: Callable[[], None] = _nothing
         self.on_copied: Callable[[], None] = _nothing
+        self.pair: Pairing | None = None
         self._allowed = Networks(settings.slaves_from)
-        self.slaves: dict[int, _Slave] = {}
+        self.slaves: dict[int, Slave] = {}
         """By connection."""
         self._effects: list[CoreEffect] = []
         self._warnings = RateLimitedLog(log, now.steady)
@@ -138,7 +173,7 @@ class Feeding:
             for slave in self.slaves.values()
         ]  # fmt: skip
 
-    def _behind_ms(self, slave: _Slave, now: Steady) -> int:
+    def _behind_ms(self, slave: Slave, now: Steady) -> int:
         """Return for how long the log has held bytes that a slave lacks; at least that long, if its first one is forgotten."""
         if slave.copied >= self._store.end_offset:
             return 0
@@ -147,10 +182,20 @@ class Feeding:
     def stored(self, now: Steady) -> None:
         """Note that the log may be longer than before, and have it sent."""
         end = self._store.end_offset
-        if end != self._told_end:
+        if end != (told := self._told_end):
             self._told_end = end
             if not self._marks or now - self._marks[-1][1] >= _MARK_MS:
                 self._marks.append((end, now))
+            if any(slave.next == told or not self._gathers(slave, now) for slave in self.slaves.values()):
+                self.wake()
+
+    @property
+    def _has_ours(self) -> bool:
+        return any(slave.hello is not None for slave in self.slaves.values())
+
+    def _changed(self) -> None:
+        """Have a change beside the log sent."""
+        if self._has_ours:
             self.wake()
 
     # ------------------------------------------------------------ connections
@@ -160,7 +205,7 @@ class Feeding:
 
     def connected(self, peer: int, remote: str, now: Instant) -> None:
         """Take in a slave, which is sent nothing until it has reported."""
-        slave = _Slave(remote, now.steady)
+        slave = Slave(remote, now.steady)
         if not self._allowed.hold_peer(remote) if self._allowed else self._settings.acl_enable:
             self._refuse(peer, slave, f"its address is not in slaves_from ({see('replication')})")
         elif len(self.slaves) >= SLAVES_MAX:
@@ -176,15 +221,33 @@ class Feeding:
         slave = self.slaves.get(peer)
         if slave is None:
             return
-        slave.heard = True
-        for offset in slave.reports.read(data):
-            if (reason := self._take(slave, offset)) is not None:
+        slave.heard, store = True, self._store
+        reports = slave.reports.read(data)
+        if slave.next is None and (hello := slave.hello) is not None:
+            if self.pair is not None and (refusal := self.pair.refusal(hello)) is not None:
+                self._refuse(peer, slave, refusal)
+                return
+            if (reason := self._take(slave, Report(hello.offset, 0, 0))) is not None:
+                self._refuse(peer, slave, reason)
+                return
+            slave.reported = min(max(hello.kept, 0), slave.copied)
+            slave.copied = max(slave.reported, min(store.min_offset, slave.copied))
+            self.states.look()
+        for report in reports:
+            if (reason := self._take(slave, report)) is not None:
                 self._refuse(peer, slave, reason)
                 return
 
-    def _take(self, slave: _Slave, offset: int) -> str | None:
+    def _take(self, slave: Slave, report: Report) -> str | None:
         """Take a report; return why it cannot be true."""
-        store = self._store
+        store, offset = self._store, report.offset
+        if not (
+            slave.states <= report.states <= slave.states_sent
+            and slave.stamp <= report.stamp
+            and Steady(report.stamp) <= slave.stamped_at
+        ):
+            return f"it reports {report}, but was sent {slave.states_sent} states"
+        slave.states, slave.stamp = report.states, report.stamp
         if slave.next is None:
             if not (offset in (0, WHOLE_LOG) or store.min_offset <= offset <= store.end_offset):
                 return (
@@ -203,7 +266,7 @@ class Feeding:
         segments = self._store.log.segments
         return segments.base(max(self._store.end_offset - 1, self._store.min_offset))
 
-    def _refuse(self, peer: int, slave: _Slave, reason: str) -> None:
+    def _refuse(self, peer: int, slave: Slave, reason: str) -> None:
         self.slaves.pop(peer, None)
         self._effects.append(Close(peer, reason))
         self._warnings.warning("slave refused: peer=%s reason=%s", slave.remote, reason)
@@ -236,31 +299,76 @@ class Feeding:
         if 0 < wanted <= len(reported) and reported[wanted - 1] > self._copied:
             self._copied = reported[wanted - 1]
             self.on_copied()
+        if self.pair is not None:
+            kept = self._store.kept_offset
+            self.pair.turn(now)
+            more |= self._store.kept_offset > kept and any(slave.member is None for slave in self.slaves.values())
         return more
 
-    def _send(self, peer: int, slave: _Slave, now: Steady) -> bool:
+    def _send(self, peer: int, slave: Slave, now: Steady) -> bool:
+        """Send a slave what it lacks, up to a bound; return whether it lacks more that may be sent."""
         if slave.next is None or slave.is_slow:
             return False
         store = self._store
+        if slave.hello is not None:
+            self._send_states(peer, slave)
         if slave.next < store.min_offset:
             self._refuse(peer, slave, f"it needs offset {slave.next}, but the oldest file begins at {store.min_offset}")
             return False
-        end = min(store.end_offset, slave.copied + WINDOW_BYTES)
+        if self._gathers(slave, now):
+            return False
+        end = min(self._end_for(slave), slave.copied + WINDOW_BYTES)
         stop = min(end, slave.next + TURN_BYTES)
-        if chunks := list(self._chunks(slave.next, stop)):
+        if chunks := list(self._chunks(slave, stop)):
             slave.count_sent(stop - slave.next, now)
-            slave.next, slave.sent_at = stop, now
+            slave.next, slave.sent_at, slave.gathers_until = stop, now, now + GATHER_MS
             self._effects.append(Write(peer, chunks))
+        if self.pair is not None and self._has_everything(slave) and now - slave.stamped_at >= self.pair.stamp_ms:
+            self._heartbeat(peer, slave, now)
         return stop < end
 
-    def _chunks(self, start: int, stop: int) -> Iterator[Any]:
-        """Yield the log from ``start`` to ``stop`` as headers and views; a chunk does not cross the end of a log file."""
-        segments, size_max = self._store.log.segments, self._settings.slave_chunk_bytes
+    def _end_for(self, slave: Slave) -> int:
+        """Return where the log ends for a slave: for one beside a pair, what the next master may cut is not there."""
+        store = self._store
+        return store.end_offset if self.pair is None or slave.member is not None else min(store.end_offset, store.kept_offset)
+
+    def _gathers(self, slave: Slave, now: Steady) -> bool:
+        """Return whether the few bytes that a slave lacks wait for more, because nobody waits for their copy."""
+        few = slave.next is not None and self._store.end_offset - slave.next < GATHER_BYTES
+        return few and now < slave.gathers_until and self.pair is None and self._settings.role is BrokerRole.ASYNC_MASTER
+
+    def _send_states(self, peer: int, slave: Slave) -> None:
+        """Send what changed beside the log. It goes first: a row says what the log is about to get."""
+        assert slave.next is not None
+        for number, at, data in self.states.since(slave.states_sent, slave.next):
+            slave.states_sent = number
+            self._effects.append(Write(peer, [FRAME.pack(STATE, at, len(data)), data]))
+
+    def _chunks(self, slave: Slave, stop: int) -> Iterator[Any]:
+        """Yield the log up to ``stop`` as headers and views; a chunk does not cross the end of a log file."""
+        segments, size_max, start = self._store.log.segments, self._settings.slave_chunk_bytes, slave.next
+        assert start is not None
+        is_ours = slave.hello is not None
         while start < stop:
             size = min(size_max, stop - start, segments.base(start) + segments.file_bytes - start)
-            yield CHUNK_HEADER.pack(start, size)
+            yield FRAME.pack(LOG, start, size) if is_ours else CHUNK_HEADER.pack(start, size)
             yield segments.view(start, size)
             start += size
+
+    def _heartbeat(self, peer: int, slave: Slave, now: Steady) -> None:
+        """Send a slave a chunk without bytes; one of ours that was sent everything, a stamp."""
+        slave.sent_at = now
+        if slave.hello is None:
+            self._effects.append(Write(peer, [CHUNK_HEADER.pack(slave.next, 0)]))
+        elif self._has_everything(slave):
+            slave.stamped_at = now
+            self._effects.append(Write(peer, [FRAME.pack(STAMP, now, 0)]))
+        else:
+            self._effects.append(Write(peer, [FRAME.pack(LOG, slave.next, 0)]))
+
+    def _has_everything(self, slave: Slave) -> bool:
+        """Return whether a slave of ours was sent all that there is."""
+        return slave.hello is not None and slave.next == self._store.end_offset and slave.states_sent == self.states.count
 
     def effects(self) -> list[CoreEffect]:
         """Take out what is to be sent and closed."""
@@ -273,18 +381,31 @@ class Feeding:
         """When a heartbeat is due, or a silent slave is to be closed."""
         s = self._settings
         silent = [slave.heard_at + s.slave_silence_ms for slave in self.slaves.values()]
-        heartbeats = [slave.sent_at + s.slave_heartbeat_ms for slave in self.slaves.values() if slave.next is not None]
-        return min([*silent, *heartbeats], default=None)
+        heartbeats = [self._beat_at(slave) for slave in self.slaves.values() if slave.next is not None]
+        pair = None if self.pair is None else self.pair.due(now.steady)
+        looks = [self._look_at] if self._has_ours else []
+        looks += [slave.gathers_until for slave in self.slaves.values() if self._gathers(slave, now.steady)]
+        return min([*silent, *heartbeats, *looks, *([] if pair is None else [pair])], default=None)
 
     def tick(self, now: Instant) -> None:
         """Send heartbeats, and close slaves that say nothing."""
         self._warnings.tick(now.steady)
+        if now.steady >= self._look_at and self._has_ours:
+            self._look_at = now.steady + LOOK_MS
+            self.states.look()
         for peer, slave in list(self.slaves.items()):
             if now.steady - slave.heard_at >= self._settings.slave_silence_ms:
                 self._refuse(peer, slave, f"it said nothing for {self._settings.slave_silence_ms} ms")
-            elif slave.next is not None and now.steady - slave.sent_at >= self._settings.slave_heartbeat_ms:
-                slave.sent_at = now.steady
-                self._effects.append(Write(peer, [CHUNK_HEADER.pack(slave.next, 0)]))
+            elif slave.next is not None and now.steady >= self._beat_at(slave):
+                self._heartbeat(peer, slave, now.steady)
+        if self.commit(now):
+            self.wake()
+
+    def _beat_at(self, slave: Slave) -> Steady:
+        """Return when a heartbeat is due: in a pair, a stamp."""
+        if self.pair is not None and self._has_everything(slave):
+            return slave.stamped_at + self.pair.stamp_ms
+        return slave.sent_at + self._settings.slave_heartbeat_ms
 
     def stop(self, now: Instant) -> list[Op[None]]:
         """Begin a clean stop: slaves that copy are given a moment to copy the end."""
@@ -292,13 +413,19 @@ class Feeding:
 
     def _await_last_copies(self) -> Op[None]:
         began = yield from steady()
-        while any(slave.next is not None and slave.copied < self._store.end_offset for slave in self.slaves.values()):
+        while any(map(self._lacks, self.slaves.values())):
             if (yield from steady()) - began >= LAST_COPIES_MS:
                 for slave in self.slaves.values():
                     behind = self._store.end_offset - slave.copied
                     log.warning("slave not up to date at the stop: peer=%s behind_bytes=%d", slave.remote, behind)
                 return
             yield from sleep(_LAST_COPIES_STEP_MS)
+
+    def _lacks(self, slave: Slave) -> bool:
+        """Return whether a slave lacks something that it can get."""
+        if slave.next is None:
+            return False
+        return slave.copied < self._store.end_offset or (slave.hello is not None and slave.states < self.states.count)
 
 
 def _nothing() -> None:

@@ -1,13 +1,18 @@
 """`Following`: the core of a slave's connection to its master. Appends the log that the master sends, and reports how far it came.
 
 The runtime connects, to the address that `master` gives, and again when the connection is lost; there is one connection at a time.
+Of a master of ours it also takes what that keeps beside the log. Each such state counts from an offset on: a row of the journal is
+written before anything behind that offset is appended, and dropped with the connection if the log does not come so far.
 Follows DefaultHAClient (RocketMQ 4.9.8).
-Differs: it reports at once when it is connected, so that the master begins to send, and reports whole records only.
+Differs: it reports at once when it is connected, so that the master begins to send, and reports whole records only; to a master of
+ours with sync flush, durable ones.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from halfmoon.broker.settings import BrokerSettings
@@ -16,28 +21,53 @@ from halfmoon.errors import CorruptRecord, StoreError
 from halfmoon.instant import LONG_AGO, Instant, Steady
 from halfmoon.logs import RateLimitedLog
 from halfmoon.store.store import Store
-from halfmoon.wire.copying import REPORT, WHOLE_LOG, ChunkReader
+from halfmoon.wire.copying import (
+    GREETING,
+    HELLO,
+    LOG,
+    REPORT,
+    REPORTS,
+    STATE,
+    ChunkReader,
+    FrameReader,
+    Hello,
+    Report,
+    State,
+    decode_state,
+)
 
 log = logging.getLogger("halfmoon.broker")
+
+STATES_BYTES_MAX = 128 * 1024 * 1024
+"""States that wait until the log has come to where they count, or until they are saved."""
 
 
 class Following:
     """The copy of a master's log, as a `halfmoon.ports.Core` with one outgoing connection.
 
-    ``master`` is the address of the master's replication port; None while it is not known. A failure that repeats itself is logged
-    once, until something was copied again.
+    ``master`` is the address of the master's replication port; None while it is not known. ``hello`` is how a slave of ours begins
+    at a master of ours (its ``offset`` counts while the log is empty); None: at one of RocketMQ. ``save`` saves a state, and calls
+    back with an error or None. ``promise`` is called when the master says that this slave was sent
+    everything. A failure that repeats itself is logged once, until something was copied again.
     """
 
-    def __init__(self, settings: BrokerSettings, store: Store, now: Instant) -> None:
-        self._settings, self._store, self._copying = settings, store, store.copying()
+    def __init__(self, settings: BrokerSettings, store: Store, now: Instant, save: Save) -> None:
+        self._settings, self._store, self._copying, self._save = settings, store, store.copying(), save
         self.master: str | None = None
-        self.wants_whole_log = False
-        """While the log is empty, ask the master for its oldest file, not its last: only a master of ours knows how."""
+        self.hello: Hello | None = None
+        self.promise: Callable[[Steady], None] = lambda now: None
         self._effects: list[CoreEffect] = []
         self._peer: int | None = None
-        self._remote = ""
-        self._chunks = ChunkReader()
-        self._reported, self._reported_at, self._heard_at, self._heard = -1, LONG_AGO, LONG_AGO, False
+        self._remote, self._greets, self._has_greeted = "", False, False
+        self._frames: ChunkReader | FrameReader = ChunkReader()
+        self._states: deque[tuple[int, State]] = deque()
+        """States in the order of their coming, each with the offset from which it counts, until they are saved."""
+        self._states_bytes = self._states_come = 0
+        self._saving: dict[int, State] = {}
+        self._stamp = self._promised = 0
+        """The last stamp that came, and the last one for which the promise was given."""
+        self._now = now.steady
+        self._reported, self._reported_at, self._heard_at, self._heard = Report(-1, 0, 0), LONG_AGO, LONG_AGO, False
         self._warnings, self._said = RateLimitedLog(log, now.steady), ""
 
     @property
@@ -52,11 +82,19 @@ class Following:
 
     def connected(self, peer: int, remote: str, now: Instant) -> None:
         """Begin with the end of the log."""
-        self._peer, self._remote, self._chunks = peer, remote, ChunkReader()
+        self._peer, self._remote, self._greets = peer, remote, self.hello is not None
+        self._frames, self._has_greeted = FrameReader() if self._greets else ChunkReader(), False
         self._copying.again()
+        self._forget_states()
         self._heard_at = now.steady
         log.info("following the master: address=%s from_offset=%d", remote, self._store.end_offset)
         self._report(now.steady)
+
+    def _forget_states(self) -> None:
+        """Drop what was not saved: the master sends everything again."""
+        self._states.clear()
+        self._saving.clear()
+        self._states_bytes = self._states_come = self._stamp = self._promised = 0
 
     def certified(self, peer: int, names: tuple[str, ...]) -> None:
         """Ignore the names in a certificate."""
@@ -67,25 +105,84 @@ class Following:
             return
         self._heard = True
         try:
-            for offset, chunk in self._chunks.read(data):
-                self._take(offset, chunk)
+            if isinstance(self._frames, ChunkReader):
+                for offset, chunk in self._frames.read(data):
+                    self._take(offset, chunk)
+                return
+            for kind, number, content in self._frames.read(data):
+                if self._peer is None:  # a state could not be saved: nothing may be appended behind it
+                    return
+                if kind == LOG:
+                    self._take(number, content)
+                elif kind == STATE:
+                    self._take_state(number, decode_state(content))
+                else:
+                    self._stamp = number
         except (StoreError, ValueError) as exc:
             self._end(f"{exc}")
 
-    def _take(self, offset: int, chunk: bytes) -> None:
-        """Take a chunk that begins where this log ends; an empty log begins there. Raises StoreError."""
+    def _take(self, offset: int, data: bytes) -> None:
+        """Take bytes that begin where this log ends; an empty log begins there. Raises StoreError."""
         copying = self._copying
-        if not chunk:
-            return
         if not copying.received and offset:
             copying.begin(offset)
             self._warn(f"the copy begins at offset {offset}: older messages of the master are not copied")
         if offset != copying.received:
             raise StoreError(f"the master sends the log from {offset} on, where {copying.received} is next")
         try:
-            copying.take(chunk)
+            while (before := self._next_state(offset, offset + len(data))) is not None:
+                copying.take(data[: before - offset])
+                offset, data = before, data[before - offset :]
+                self._save_states()
+                if self._peer is None:
+                    return
+            copying.take(data)
         except CorruptRecord as exc:
             raise StoreError(f"the master's log cannot be copied: {exc}") from exc
+        self._save_states()
+
+    # ------------------------------------------------------------ states
+
+    def _take_state(self, at: int, state: State) -> None:
+        """Keep a state until its log is there. Raises ValueError."""
+        self._states_bytes += _size(state)
+        if state.number <= self._states_come or self._states_bytes > STATES_BYTES_MAX:
+            raise ValueError(f"state {state.number} came after {self._states_come}, and {self._states_bytes} bytes wait")
+        self._states_come = state.number
+        self._states.append((at, state))
+        self._save_states()
+
+    def _next_state(self, start: int, end: int) -> int | None:
+        """Return the first offset within a chunk at which a state counts."""
+        return min((at for at, _ in self._states if start < at < end), default=None)
+
+    def _save_states(self) -> None:
+        """Save the states whose log is there."""
+        end = self._store.end_offset
+        if not self._states or all(at > end for at, _ in self._states):
+            return
+        waiting, self._states = self._states, deque()
+        for at, state in waiting:
+            if at > end:
+                self._states.append((at, state))
+                continue
+            self._saving[state.number] = state
+            self._save(state, self._saved)
+
+    def _saved(self, state: State, error: Exception | None) -> None:
+        if self._saving.get(state.number) is not state:  # of a connection before
+            return
+        del self._saving[state.number]
+        self._states_bytes -= _size(state)
+        if error is not None and self._peer is not None:
+            self._end(f"what the master keeps beside its log cannot be saved: {error}")
+
+    @property
+    def _states_saved(self) -> int:
+        waiting = [state.number for _, state in self._states]
+        return min([*self._saving, *waiting], default=self._states_come + 1) - 1
+
+    # ------------------------------------------------------------ ends
 
     def _end(self, reason: str) -> None:
         """End the connection; the runtime makes another later."""
@@ -119,22 +216,42 @@ class Following:
     # ------------------------------------------------------------ turns
 
     def commit(self, now: Instant) -> bool:
-        """Report what was appended."""
+        """Note the time, and promise from now on; `effects` reports what was appended."""
+        self._now = now.steady
+        if self._stamp != self._promised:
+            self._promised = self._stamp
+            self.promise(now.steady)
         if self._heard:
             self._heard, self._heard_at = False, now.steady
-        if self._peer is not None and self._store.end_offset != self._reported:
-            self._report(now.steady)
-            self._said = ""
         return False
+
+    def _state(self) -> Report:
+        """Return what there is to report."""
+        store = self._store
+        if not self._greets:
+            return Report(store.end_offset, 0, 0)
+        return Report(store.durable_offset if store.sync_flush else store.end_offset, self._states_saved, self._promised)
 
     def _report(self, now: Steady) -> None:
         assert self._peer is not None
-        self._reported, self._reported_at = self._store.end_offset, now
-        report = WHOLE_LOG if self.wants_whole_log and not self._reported else self._reported
-        self._effects.append(Write(self._peer, [REPORT.pack(report)]))
+        hello, first = self.hello, not self._has_greeted
+        self._has_greeted = True
+        self._reported, self._reported_at = self._state(), now
+        offset = self._reported.offset
+        if self._greets and first:
+            assert hello is not None
+            wanted = self._store.end_offset or hello.offset
+            self._effects.append(Write(self._peer, [REPORT.pack(GREETING), HELLO.pack(hello.member, hello.epoch, wanted, offset)]))
+        elif self._greets:
+            self._effects.append(Write(self._peer, [REPORTS.pack(*self._reported)]))
+        else:
+            self._effects.append(Write(self._peer, [REPORT.pack(offset)]))
 
     def effects(self) -> list[CoreEffect]:
-        """Take out what is to be sent and closed."""
+        """Take out what is to be saved, sent and closed."""
+        if self._peer is not None and self._state() != self._reported:
+            self._report(self._now)
+            self._said = ""
         taken, self._effects = self._effects, []
         return taken
 
@@ -158,3 +275,12 @@ class Following:
     def stop(self, now: Instant) -> list[Op[Any]]:
         """Leave nothing to drive."""
         return []
+
+
+def _size(state: State) -> int:
+    """Return about how many bytes of memory a state takes."""
+    return 100 + len(state.name) + len(state.value or b"")
+
+
+Save = Callable[[State, Callable[[State, Exception | None], None]], None]
+"""Saves a state, at once or later, and calls back."""

@@ -1,4 +1,4 @@
-"""`Standby`: a slave that serves nobody: it copies the log and the tables of a master, so that a broker can start on its directory.
+"""`Standby`: a slave's copy of a master: the log and the tables, so that a broker can start on its directory. It serves nobody.
 
 A `halfmoon.ports.Core` with one outgoing connection, and an operation beside it. Before each connection the operation asks the
 master who it is and how far its log reaches, and compares the last record of both: a log that is not a part of the master's is
@@ -9,24 +9,33 @@ Follows SlaveSynchronize and BrokerController (RocketMQ 4.9.8).
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from halfmoon.broker.admin.configuration import PATH as SETTINGS
+from halfmoon.broker.admin.trimming import PATH as TRIMS
+from halfmoon.broker.consumers.assignment import PATH as MODES
 from halfmoon.broker.consumers.groups import PATH as GROUPS
 from halfmoon.broker.consumers.offsets import PATH as OFFSETS
-from halfmoon.broker.copies.copies import GIVES_WHOLE_LOG
+from halfmoon.broker.copies.copies import EPOCHS
 from halfmoon.broker.copies.following import Following
+from halfmoon.broker.copies.states import States
 from halfmoon.broker.delay.levels import Levels
 from halfmoon.broker.delay.progress import PATH as DELAYS
+from halfmoon.broker.delay.progress import TIMER_PATH as TIMER
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.broker.topics import PATH as TOPICS
+from halfmoon.broker.uptime import PATH as UPTIME
 from halfmoon.effects import Call, CoreEffect, Op, Start, Work, sleep, steady
-from halfmoon.errors import HalfmoonError, broker_error
+from halfmoon.errors import BrokerError, HalfmoonError, PeerError, broker_error
 from halfmoon.instant import Instant, Steady
 from halfmoon.logs import RateLimitedLog
 from halfmoon.model import split_address, split_addresses
 from halfmoon.ports import Disk
+from halfmoon.settings import properties_text
 from halfmoon.settings.properties import parse_properties
+from halfmoon.store.epochs import EpochRow, Epochs, common_end, parse
+from halfmoon.store.journal import Row
 from halfmoon.store.settings import StoreSettings
 from halfmoon.store.store import Store
 from halfmoon.wire.bodies import (
@@ -40,6 +49,7 @@ from halfmoon.wire.bodies import (
     to_json,
 )
 from halfmoon.wire.command import Command
+from halfmoon.wire.copying import FILE, NOBODY, WHOLE_LOG, Hello, State
 from halfmoon.wire.headers.admin import GetBrokerConfig, GetBrokerRuntimeInfo
 from halfmoon.wire.headers.delay import GetAllDelayOffset
 from halfmoon.wire.headers.group import GetAllSubscriptiongroupConfig
@@ -64,6 +74,15 @@ TABLES: Mapping[str, tuple[type[Any], type[Any]]] = {
 """The request for each table, by the path of its file, and the class of its body."""
 
 
+AGREED = ("messageDelayLevel", "maxMessageSize", "aclEnable")
+"""Settings that both members of a pair must have the same: when each delay ends, what the follower can copy, and who is let in."""
+COPIED_TABLES = frozenset({*TABLES, SETTINGS, TRIMS, TIMER, MODES, UPTIME})
+"""Every table that a broker saves."""
+
+
+NO_MASTER = "the pair has no master"
+
+
 class NotCopied(HalfmoonError):
     """The master's log cannot be copied to this directory; the text says why and what to do."""
 
@@ -76,23 +95,42 @@ class Master(NamedTuple):
     """Address where slaves copy its log."""
     min_offset: int
     end_offset: int
-    sends_whole_log: bool
+    is_ours: bool
+    """It is a broker of Halfmoon, which sends everything that a slave needs."""
+    epochs: tuple[EpochRow, ...]
 
 
 class Standby:
     """The copy of one master, the broker ``settings.name``. ``problem`` says why nothing is copied now; None: it is."""
 
-    def __init__(self, settings: BrokerSettings, store_settings: StoreSettings, disk: Disk, now: Instant) -> None:
-        self.settings, self._store_settings, self._disk = settings, store_settings, disk
+    def __init__(
+        self, settings: BrokerSettings, store_settings: StoreSettings, disk: Disk, epochs: Epochs, now: Instant
+    ) -> None:  # fmt: skip
+        self.settings, self._store_settings, self._disk, self.epochs = settings, store_settings, disk, epochs
         host, levels = pack_host(f"{settings.address}:{settings.port or 1}"), Levels(settings.delay_levels)
         self.store = Store.open(disk, store_settings, host, now, tag_code=levels.tag_code, is_slave=True)
-        self.following = Following(settings, self.store, now)
+        self.following = Following(settings, self.store, now, self._save_state)
         self.problem: str | None = "the master was not asked yet"
+        self.pair_master: str | None = None
+        """Address of the master of a pair, empty while there is none; None: it is no pair, and the name servers know the master."""
+        self.cut_at: int | None = None
+        """Offset at which this log must be cut before it can follow the master; None: it need not be."""
         self.end_offset = -1
         """Where the log of the master ended when it was last asked; -1: never."""
+        self.on_stored: Callable[[], None] = self.store.drop_arrivals
+        """Called when messages may have become visible; takes out the arrivals."""
+        self.on_table: Callable[[str, bytes], None] = lambda path, data: None
+        """Called with each table of the master's that differs from the last one, and with the path of its file."""
         self._saved: dict[str, bytes] = {}
+        self._unsaved: dict[str, tuple[bytes, tuple[Callable[[Exception | None], None], ...]]] = {}
+        """Tables that wait until another one is saved, with who wants to know."""
+        self._is_saving = False
+        self._now = now.steady
+        self._save_error: str | None = None
         self._starts: list[CoreEffect] = []
         self._stopping = False
+        self.next_operation: Callable[[], Op[bool]] | None = None
+        """Operation that takes the place of the next look at the master. It returns whether the slave goes on after it."""
         self._warnings = RateLimitedLog(log, now.steady)
 
     # ------------------------------------------------------------ the core's verbs
@@ -114,7 +152,7 @@ class Standby:
 
     def commit(self, now: Instant) -> bool:
         """Report what was appended, and start a sync for it in sync flush."""
-        self.store.drop_arrivals()
+        self._now = now.steady
         self.store.flush(1, now.steady)
         return self.following.commit(now)
 
@@ -142,6 +180,7 @@ class Standby:
 
     def effects(self) -> list[CoreEffect]:
         """Take out reports, syncs, tables to save, operations to start."""
+        self.on_stored()
         starts, self._starts = self._starts, []
         return [*self.following.effects(), *self.store.work(), *starts]
 
@@ -170,11 +209,16 @@ class Standby:
         """Look at the master before each connection, and copy its tables, until the stop."""
         copied_at: int | None = None
         while not self._stopping:
+            if (operation := self.next_operation) is not None:
+                self.next_operation = None
+                if not (yield from operation()):
+                    return
             at = yield from steady()
             try:
                 if not self.following.is_connected or copied_at is None or at - copied_at >= self.settings.slave_sync_ms:
-                    master = yield from self._ask()
-                    yield from self._copy_tables(master.address)
+                    master = yield from self.ask()
+                    if not master.is_ours:
+                        yield from self.copy_tables(master.address)
                     copied_at, self.problem, self.end_offset = at, None, master.end_offset
                     self.following.master = self.settings.master_slave_port or master.slave_port
             except HalfmoonError as exc:
@@ -185,7 +229,7 @@ class Standby:
                     self.following.master = None
             yield from sleep(LOOK_MS)
 
-    def _ask(self) -> Op[Master]:
+    def ask(self) -> Op[Master]:
         """Return the master, after a comparison of both logs unless one is copied now. Raises HalfmoonError."""
         address = yield from self._address()
         texts = from_json(KVTable, (yield from _call(address, GetBrokerRuntimeInfo())).body).table
@@ -200,11 +244,44 @@ class Standby:
                 f"the log files of the master have {theirs} bytes: set mappedFileSizeCommitLog={theirs}, here it is {size}"
             )
         if not self.following.is_connected:
-            yield from self._compare(master)
+            self._check_agreed(config)
+            yield from self.compare(master)
+            self._greet(master)
         return master
+
+    def _check_agreed(self, theirs: Mapping[str, str]) -> None:
+        """Raise NotCopied where the members of a pair differ in a setting that both must have the same."""
+        if self.pair_master is None:
+            return
+        text = properties_text(self.settings, self._store_settings)
+        mine = {key: value for _, key, value in parse_properties(text)}
+        for key in AGREED:
+            if theirs.get(key) != mine[key]:
+                raise NotCopied(
+                    f"both members of a pair must have the same {key}: the master has {theirs.get(key)}, here it is {mine[key]}"
+                )
+
+    def _greet(self, master: Master) -> None:
+        """Take the epochs of a master of ours, and say from now on who follows it. Raises NotCopied."""
+        if not master.is_ours:
+            self.following.hello = None
+            return
+        try:
+            self.epochs.adopt(master.epochs)
+        except OSError as exc:
+            raise NotCopied(f"the epochs of the master cannot be saved: {exc}") from exc
+        epoch = master.epochs[-1].epoch if master.epochs else 0
+        member = NOBODY if self.pair_master is None else bytes.fromhex(self.epochs.member)
+        self.following.hello = Hello(member, epoch, WHOLE_LOG)
 
     def _address(self) -> Op[str]:
         """Return the address of the master, from the first name server that knows it. Raises HalfmoonError."""
+        if self.pair_master == "":
+            raise NotCopied(NO_MASTER)
+        if self.pair_master is not None:
+            if not self.pair_master:
+                raise NotCopied("nobody has the lease of this pair")
+            return self.pair_master
         reason: Exception = NotCopied("no name server is given: add --nameserver")
         for name_server in split_addresses(self.settings.nameserver):
             try:
@@ -218,18 +295,19 @@ class Standby:
             reason = NotCopied(f"name server {name_server} knows no master called {self.settings.name}")
         raise reason
 
-    def _compare(self, master: Master) -> Op[None]:
+    def compare(self, master: Master) -> Op[None]:
         """Check that this log is a part of the master's, or empty. Raises HalfmoonError."""
         store, end = self.store, self.store.end_offset
         if end == store.min_offset:
             if end < master.min_offset:
                 store.copying().begin(master.min_offset)
-            self.following.wants_whole_log = master.sends_whole_log
             return
         if end < master.min_offset:
             raise NotCopied(
                 f"this log ends at {end}, but the oldest file of the master begins at {master.min_offset}: empty the directory"
             )
+        if self._must_cut(master):
+            raise NotCopied(f"this log ends at {end}, and has in common with the master's only what lies before {self.cut_at}")
         if end > master.end_offset:
             raise NotCopied(
                 f"this log ends at {end}, behind the end of the master's at {master.end_offset}: the master lost messages that are"
@@ -237,9 +315,36 @@ class Standby:
             )
         place = self._last_record()
         mine = store.record(place)
-        theirs = (yield from _call(master.address, ViewMessageById(offset=place))).body
+        try:
+            theirs = (yield from _call(master.address, ViewMessageById(offset=place))).body
+        except BrokerError:  # a master shows nothing that is not kept yet, and no message of a deleted topic
+            if common_end(self.epochs.rows, end, master.epochs, master.end_offset).end >= end:
+                return
+            raise
         if mine is None or bytes(mine) != bytes(theirs):
             raise NotCopied(f"the records at {place} differ: this is not a copy of the master's log; empty the directory")
+
+    def _must_cut(self, master: Master) -> bool:
+        """Return whether another master went on before the end of this log: what lies behind was never promised.
+
+        Not so if the same master lost its end: then its messages are here alone. Raises NotCopied for a master of an earlier epoch.
+        """
+        mine, end = self.epochs.rows, self.store.end_offset
+        if not master.is_ours or not mine:
+            return False
+        common = common_end(mine, end, master.epochs, master.end_offset)
+        if common.row is None or common.end >= end:
+            return False
+        after = next((row for row in master.epochs if row.epoch > common.row.epoch), None)
+        if after is None or (after.member == common.row.member and self.pair_master is None):
+            return False
+        if (last := mine[-1].epoch) >= (theirs := master.epochs[-1].epoch):
+            raise NotCopied(
+                f"this log has epoch {last}, and the master is that of epoch {theirs}: the lease had an older record, or one"
+                " of them ran without it. Each log may have acknowledged messages that the other lacks: a person decides"
+            )
+        self.cut_at = common.end
+        return True
 
     def _last_record(self) -> int:
         """Return the offset of the last record in a log that is not empty."""
@@ -251,21 +356,79 @@ class Standby:
 
     # ------------------------------------------------------------ tables
 
-    def _copy_tables(self, address: str) -> Op[None]:
+    @property
+    def is_saved(self) -> bool:
+        """Return whether the tables that were last copied are saved. Raises NotCopied: one cannot be; it is tried again."""
+        if self._save_error is not None:
+            raise NotCopied(self._save_error)
+        return not (self._is_saving or self._unsaved or self._starts)
+
+    def copy_tables(self, address: str) -> Op[None]:
         """Save the master's tables that changed since they were last saved. Raises HalfmoonError."""
+        self._save_error = None
         for path, (header, body) in TABLES.items():
             data = to_json(from_json(body, (yield from _call(address, header())).body, bounds=None))
             if self._saved.get(path) != data:
-                self._starts.append(self._save(path, data))
+                self._save(path, data)
 
-    def _save(self, path: str, data: bytes) -> Work[None]:
+    def _save_state(self, state: State, saved: Callable[[State, Exception | None], None]) -> None:
+        """Save a state that the master sent; what is no table of a broker, and no row that is copied, is left out."""
+        if state.kind in States.COPIED:
+            try:
+                self.store.journal.write(Row(state.kind, state.name, state.value))
+                saved(state, None)
+            except OSError as exc:
+                saved(state, exc)
+            return
+        path = state.name.decode(errors="replace")
+        if state.kind != FILE or path not in COPIED_TABLES:
+            self._warnings.warning("a state of the master is not copied: kind=%d name=%r", state.kind, state.name[:80])
+        elif state.value is not None:
+            try:
+                table = from_json(TABLES[path][1], state.value, bounds=None) if path in TABLES else None
+            except PeerError as exc:
+                saved(state, exc)
+                return
+            if isinstance(table, TopicConfigTable):
+                self._drop_deleted(table)
+            self._save(path, state.value, lambda error: saved(state, error))
+            return
+        saved(state, None)
+
+    def _save(self, path: str, data: bytes, then: Callable[[Exception | None], None] = lambda error: None) -> None:
+        """Save a table. One save at a time, and of a table that changed again meanwhile the newest."""
+        _, others = self._unsaved.get(path, (b"", ()))
+        self._unsaved[path] = data, (*others, then)
+        if not self._is_saving:
+            self._next_save()
+
+    def _next_save(self) -> None:
+        path = next(iter(self._unsaved))
+        data, callbacks = self._unsaved.pop(path)
+        self._is_saving = True
+
+        self.on_table(path, data)
+
         def done(result: Exception | None, now: Instant) -> None:
-            if isinstance(result, Exception):
-                self._warnings.warning("a table of the master cannot be saved: path=%s error=%s", path, result)
+            self._is_saving = False
+            error = result if isinstance(result, Exception) else None
+            if error is not None:
+                self._save_error = f"a table of the master cannot be saved: path={path} error={error}"
+                self._warnings.warning("%s", self._save_error)
             else:
                 self._saved[path] = data
+            for then in callbacks:
+                then(error)
+            if self._unsaved:
+                self._next_save()
 
-        return Work(lambda: self._disk.save(path, data), done, False, f"save {path}")
+        self._starts.append(Work(lambda: self._disk.save(path, data), done, False, f"save {path}"))
+
+    def _drop_deleted(self, table: TopicConfigTable) -> None:
+        """Delete the queues of topics that the master did not have any more when its log was as long as this one."""
+        for topic in self.store.topics():
+            if topic not in table.topic_config_table:
+                self.store.delete_topic(topic, self._now)
 
 
 def _call(address: str, header: Any) -> Op[Command]:
@@ -284,4 +447,8 @@ def _described(address: str, texts: Mapping[str, str], config: Mapping[str, str]
         offsets = max(0, int(texts["commitLogMinOffset"])), int(texts["commitLogMaxOffset"])  # -1: it has no file yet
     except (KeyError, ValueError) as exc:
         raise NotCopied(f"{address} does not describe itself as RocketMQ's brokers do: {exc}") from None
-    return Master(address, slaves, *offsets, texts.get(GIVES_WHOLE_LOG) == "true")
+    epochs = texts.get(EPOCHS)
+    try:
+        return Master(address, slaves, *offsets, epochs is not None, parse(epochs or ""))
+    except PeerError as exc:
+        raise NotCopied(f"{address} does not describe itself as Halfmoon's brokers do: {exc}") from None

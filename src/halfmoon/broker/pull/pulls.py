@@ -4,7 +4,7 @@ Follows PullMessageProcessor (RocketMQ 4.9.8).
 Differs: consumers cannot read half messages and op records; a pull with a class filter, with an expression of an unknown type or
 one that does not parse is refused, not answered unfiltered; code 21 leaves no record in OFFSET_MOVED_EVENT; a pull is held in the
 turn that found nothing; a held pull with an SQL92 expression moves on over messages that do not match; a negative number of
-messages counts as one.
+messages counts as one; at a slave a pull behind the end of the copy is held, where the original has the client ask again at once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from halfmoon.broker.metrics import declared as metrics
 from halfmoon.broker.names import BATCH_TOPIC, HALF_TOPIC, OP_TOPIC
 from halfmoon.broker.pull.filters import NO_CLASS_FILTERS, Filters, Wanted
 from halfmoon.broker.pull.hold import EXPIRED_A_TICK, Hold, Holds
-from halfmoon.broker.request import Handlers, Request, refusal_of, reply_to
+from halfmoon.broker.request import Handlers, Reply, Request, refusal_of, reply_head, reply_to
 from halfmoon.broker.send.pending_replies import refused
 from halfmoon.broker.service import Service, handled_last
 from halfmoon.broker.topics import FAQ, check_birth
@@ -41,7 +41,7 @@ from halfmoon.store.store import ReadResult, ReadStatus
 from halfmoon.wire.bodies import SubscriptionGroupConfig, TopicConfig
 from halfmoon.wire.codes import JSON, VERSION, Perm
 from halfmoon.wire.command import encode
-from halfmoon.wire.headers.pull import LitePullMessage, PullMessage
+from halfmoon.wire.headers.pull import LitePullMessage, PullMessage, PullMessageReply
 from halfmoon.wire.peer import Peer
 
 COMMIT, SUSPEND, SUBSCRIPTION, CLASS_FILTER = 1, 2, 4, 8
@@ -117,6 +117,7 @@ class Pulls(Service):
         self._clients, self._offsets, self._stats, self._peers = context.clients, context.offsets, context.stats, context.peers
         self._stale_offsets, self._holds, self._access = context.stale_offsets, holds, context.access
         self.filters = Filters(context.settings, context.clients)
+        self._is_master = context.settings.broker_id == 0
         self._now, self._is_stopping = instant(0), False
         self.plans: dict[tuple[str, str, str | None, str | None, int], PullPlan] = {}
         self._plans_characters = 0
@@ -158,7 +159,7 @@ class Pulls(Service):
         may_be_stale = bool(self._stale_offsets.newest_before) and header.topicBirthMs is None
         if may_be_stale and self._redirected(peer, opaque, serialization, header, plan):
             return
-        if header.sysFlag & COMMIT:
+        if header.sysFlag & COMMIT and self._is_master:
             self._commit(peer, header)
         wait_ms = header.suspendTimeoutMillis if self._settings.long_polling else self._settings.short_polling_ms
         until = now.steady + min(wait_ms, HOLD_MS_MAX) if header.sysFlag & SUSPEND else LONG_AGO
@@ -308,6 +309,10 @@ class Pulls(Service):
         self._stats.reads_missed += 1
         if result.status is ReadStatus.NO_MATCHED_LOGIC_QUEUE:
             result = EMPTY_QUEUE
+        if (
+            not self._is_master and pull.offset > result.max_offset
+        ):  # 21 would send back a group that has read further at the master
+            result = result._replace(status=ReadStatus.OFFSET_OVERFLOW_ONE, next_offset=pull.offset)
         if pull.until > self._now.steady and self._waits(pull, plan, result) and self._hold(pull, pull.until):
             pull.held = True
             return
@@ -437,9 +442,28 @@ class Pulls(Service):
         birth_ms = None if header.topicBirthMs is None or pull.plan is None else pull.plan.birth_ms or 0
         status, next_offset, low, high, pieces, _, size_bytes = result
         remark, offsets = "FOUND" if pieces else status.name, (next_offset, low, high)
-        head = pull_head(pull.opaque, pull.serialization, code, remark, offsets, birth_ms, size_bytes, VERSION)
+        suggested = self._suggested(header, result) if self._settings.slave_read_enable else 0
+        if suggested:
+            reply = PullMessageReply(
+                suggest_which_broker_id=suggested, next_begin_offset=next_offset, min_offset=low, max_offset=high,
+                topic_birth_ms=birth_ms,
+            )  # fmt: skip
+            head = reply_head(pull.opaque, pull.serialization, Reply(code, remark, reply), size_bytes)
+        else:
+            head = pull_head(pull.opaque, pull.serialization, code, remark, offsets, birth_ms, size_bytes, VERSION)
         pull.peer.out_bytes += size_bytes
         self._peers.answers(pull.peer, [head, *pieces])
+
+    def _suggested(self, header: PullHeader, result: ReadResult) -> int:
+        """Return the id of the broker that a consumer is to ask next: of a slave while it reads what is not in memory here.
+
+        Follows PullMessageProcessor and DefaultMessageStore.getMessage (RocketMQ 4.9.8).
+        """
+        group = self._groups.get(header.consumerGroup)
+        if group is None:
+            return 0
+        is_near = not result.count or self._store.in_memory(header.topic, header.queueId, result.next_offset - 1)
+        return group.broker_id if is_near else group.which_broker_when_consume_slowly
 
 
 def fields_used(sent: PullMessage) -> PullHeader:

@@ -6,18 +6,15 @@ messages and op records. Never waits for messages, knows no group and no progres
 
 from __future__ import annotations
 
-from struct import Struct
-
 from halfmoon.broker.context import Context
 from halfmoon.broker.names import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from halfmoon.broker.pull.filters import Wanted
 from halfmoon.broker.pull.pulls import CODES, EMPTY_QUEUE, Pulls
-from halfmoon.broker.request import Handlers, Reply, Request, reply_to
+from halfmoon.broker.request import Handlers, Reply, Request, reply_head
 from halfmoon.broker.service import Service
 from halfmoon.broker.topics import check_birth
 from halfmoon.errors import BrokerError, InvalidParameter
 from halfmoon.store.store import ReadResult, ReadStatus
-from halfmoon.wire.command import encode_header
 from halfmoon.wire.headers.ranges import STRETCHES_MAX, ReadRange, ReadRangeReply, Stretches, WeighRanges, Weights
 from halfmoon.wire.json import to_json
 
@@ -26,8 +23,6 @@ RANGE_BYTES_MAX = 8 * 1024 * 1024
 
 WITHOUT_TAG_CODES = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC, OP_TOPIC})
 """Topics whose queue entries do not hold a tag's hash where others do."""
-
-_PREFIX = Struct(">ii")
 
 
 class RangeReads(Service):
@@ -92,7 +87,6 @@ class RangeReads(Service):
             passed_over=passed_over,
         )  # fmt: skip
         code = CODES.get(result.status, 19)  # 19 for an empty queue: the range begins at its end
-        head = encode_header(reply_to(command.opaque, command.serialization, Reply(code, result.status.name, reply)))
+        head = reply_head(command.opaque, command.serialization, Reply(code, result.status.name, reply), result.size_bytes)
         peer.out_bytes += result.size_bytes
-        prefix = _PREFIX.pack(4 + len(head) + result.size_bytes, command.serialization << 24 | len(head))
-        self._peers.answers(peer, [prefix + head, *result.pieces])
+        self._peers.answers(peer, [head, *result.pieces])

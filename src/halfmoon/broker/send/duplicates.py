@@ -69,7 +69,7 @@ class Duplicates:
         if first is not None:
             self._answer(request, *first)
             return None
-        if self._store.sync_flush:
+        if self._store.holds_back:
             self._remember(topic, key)
         return unmarked
 
@@ -78,10 +78,10 @@ class Duplicates:
     def _waits(self, request: Request, key: tuple[str, str], handle: Handler) -> bool:
         """Keep a repeated send until all before it is durable: only then the first attempt is visible."""
         store = self._store
-        if not store.sync_flush or store.durable_offset >= store.end_offset:
+        if not store.holds_back or store.kept_offset >= store.end_offset:
             return False
         # It waited once, and must not wait for what came meanwhile, unless that has its id.
-        if request is self._judged and store.durable_offset >= self._stored.get(key, 0):
+        if request is self._judged and store.kept_offset >= self._stored.get(key, 0):
             return False
         size = len(request.command.body)
         self._pending_replies.check_room(size)
@@ -111,7 +111,7 @@ class Duplicates:
     def _remember(self, topic: str, key: str) -> None:
         """Remember the id of a repeated send that is new: until it is durable, the next one with this id cannot see it."""
         if len(self._stored) >= KNOWN_MAX:
-            durable = self._store.durable_offset
+            durable = self._store.kept_offset
             self._stored = {known: end for known, end in self._stored.items() if end > durable}
             if len(self._stored) >= KNOWN_MAX:
                 raise SystemBusy("[OVERLOAD]system busy, start flow control for a while: the disk does not keep up")

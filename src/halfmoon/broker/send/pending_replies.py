@@ -1,6 +1,7 @@
-"""`PendingReplies`: replies to sends, decisions, operators and batches that wait until the log is durable, or copied, in its order.
+"""`PendingReplies`: replies to sends, decisions, operators and batches that wait until the log is kept as promised, in its order.
 
-One completion ("durable up to X", "copied up to X") releases all that it covers, and a sync that failed refuses all the others.
+It is *kept* once it is durable (sync flush) and the other member of a pair has it; a SYNC_MASTER waits for slaves besides, for a
+while. One completion ("kept up to X", "copied up to X") releases all that it covers, and a sync that failed refuses all the others.
 Never waits itself.
 """
 
@@ -50,8 +51,22 @@ class Slaves(Protocol):
         """Return whether there are too few slaves, or they lack too much, to wait for them."""
 
 
+class CopiedStates(Protocol):
+    """Changes beside the log that are to be copied: `halfmoon.broker.pairs.pair.Pair`."""
+
+    @property
+    def count(self) -> int:
+        """Number of the last change."""
+
+    @property
+    def copied_states(self) -> int:
+        """Number of the last change that every member has that must have it."""
+
+
 class PendingReply(msgspec.Struct, gc=False):
-    """One reply: waits for the log up to an offset to be ``durable``, ``copied`` by slaves, or both.
+    """One reply: waits for the log up to an offset to be kept, and ``durable`` in any flush mode, or ``copied`` by slaves.
+
+    ``states``: number of the last change beside the log that the other member of a pair must have.
 
     At its deadline (0: none) ``on_timeout`` is called instead of ``done``; without one it does not wait for slaves any more.
     """
@@ -62,6 +77,7 @@ class PendingReply(msgspec.Struct, gc=False):
     durable: bool
     copied: bool
     deadline: Steady = LONG_AGO
+    states: int = 0
     on_timeout: Callable[[], None] | None = None
 
 
@@ -73,7 +89,9 @@ class PendingReplies(Service):
     def __init__(self, settings: BrokerSettings, store: Store, peers: Peers, now: Instant) -> None:
         self._settings, self._store, self._peers, self.now = settings, store, peers, now
         self.slaves: Slaves | None = None
-        self._sync_flush = store.sync_flush
+        self._holds_back = store.holds_back
+        self.states: CopiedStates | None = None
+        """Changes beside the log that the other member of a pair has; None: there is no pair."""
         self.waiting: deque[PendingReply] = deque()
         """In the order of the log."""
         self._deadlines: deque[PendingReply] = deque()
@@ -90,12 +108,17 @@ class PendingReplies(Service):
         if len(self.waiting) >= self.waiting_max or self._bytes + size_bytes > WAITING_BYTES_MAX:
             raise SystemBusy("[OVERLOAD]system busy, start flow control for a while: the disk does not keep up")
 
+    def check_copies(self) -> None:
+        """Raise ServiceNotAvailable (14) while nothing is stored because copies are missing. Call it before anything is changed."""
+        if self._store.copies_refusal is not None:
+            raise ServiceNotAvailable(f"service not available now: {self._store.copies_refusal}")
+
     # ------------------------------------------------------------ waiting
 
     @property
     def promises(self) -> bool:
         """Return whether replies wait at all, for the device or for slaves."""
-        return self._sync_flush or self.slaves is not None
+        return self._holds_back or self.slaves is not None
 
     @property
     def lacks_slaves(self) -> bool:
@@ -105,7 +128,7 @@ class PendingReplies(Service):
     @property
     def can_reply(self) -> bool:
         """Return whether all that is stored is as durable, and copied, as is promised."""
-        return not self.promises or self._is_kept(self._store.end_offset, durable=self._sync_flush, copied=self._waits_for_slaves)
+        return not self.promises or self._is_kept(self._store.end_offset, durable=False, copied=self._waits_for_slaves)
 
     @property
     def _waits_for_slaves(self) -> bool:
@@ -113,6 +136,8 @@ class PendingReplies(Service):
 
     def _is_kept(self, end_offset: int, *, durable: bool, copied: bool) -> bool:
         if durable and end_offset > self._store.durable_offset:
+            return False
+        if self._holds_back and end_offset > self._store.kept_offset:
             return False
         return not copied or self._is_copied(end_offset)
 
@@ -124,7 +149,7 @@ class PendingReplies(Service):
         if self.can_reply:
             done(None, self.now)
         else:
-            self._add(self._pending(done, size_bytes, durable=self._sync_flush))
+            self._add(self._pending(done, size_bytes, durable=False))
 
     def when_durable(self, done: Done) -> None:
         """Call ``done`` as `after_flush` does, once all is durable, in any flush mode; a sync for it starts now."""
@@ -144,11 +169,26 @@ class PendingReplies(Service):
         if self.can_reply:
             done(None, self.now)
             return
-        pending = self._pending(done, 0, durable=self._sync_flush)
+        pending = self._pending(done, 0, durable=False)
         if not pending.copied:
             pending.deadline = self.now.steady + self._settings.sync_timeout_ms
-        pending.on_timeout = lambda: on_timeout(pending.copied and not self._is_copied(pending.end_offset))
+        pending.on_timeout = lambda: on_timeout(self._lacks_copies(pending))
         self._add(pending)
+
+    def after_copies(self, done: Done) -> None:
+        """Call ``done`` once the other member of a pair has every change beside the log that was made until now: maybe at once."""
+        states = self.states
+        if states is None or states.copied_states >= states.count:
+            done(None, self.now)
+        else:
+            self._add(PendingReply(0, done, 0, False, False, states=states.count))
+
+    def _lacks_copies(self, pending: PendingReply) -> bool:
+        """Return whether what a reply waits for is a copy, not the device."""
+        store, end = self._store, pending.end_offset
+        if store.kept_offset < end and (end <= store.durable_offset or not store.sync_flush):
+            return True
+        return pending.copied and not self._is_copied(pending.end_offset)
 
     def _is_copied(self, end_offset: int) -> bool:
         return self.slaves is None or end_offset <= self.slaves.copied_offset
@@ -176,6 +216,8 @@ class PendingReplies(Service):
         while waiting:
             pending = waiting[0]
             is_kept = self._is_kept(pending.end_offset, durable=pending.durable, copied=pending.copied)
+            if pending.states and is_kept:
+                is_kept = self.states is None or pending.states <= self.states.copied_states
             if not is_kept and refusal is None:
                 break
             waiting.popleft()

@@ -70,7 +70,7 @@ class Sends:
         }  # fmt: skip
         self.broker_pairs = wire_properties.encode(self.broker_properties)
         self.message_bytes_max: int = store.settings.message_bytes_max
-        self._sync_flush, self._promises = store.sync_flush, context.pending_replies.promises
+        self._holds_back, self._promises = store.holds_back, context.pending_replies.promises
         if not self._promises:
             self.acknowledge = self.replies.answer  # type: ignore[method-assign]  # no call in between: each turn makes it
 
@@ -105,8 +105,8 @@ class Sends:
         ``in_order``: once a group fails, none behind it is stored, see `Store.append_all`.
         """
         store, stats = self._store, self._stats
-        if self._sync_flush and store.end_offset - store.durable_offset > self.unsynced_bytes_max:
-            busy = SystemBusy("[OVERLOAD]system busy, start flow control for a while: the disk does not keep up")
+        if self._holds_back and store.end_offset - store.kept_offset > self.unsynced_bytes_max:
+            busy = SystemBusy("[OVERLOAD]system busy, start flow control for a while: the disk, or the copy, does not keep up")
             return [busy] * len(groups)
         stored = store.append_all(groups, now, in_order=in_order)
         for index, appended in enumerate(stored):

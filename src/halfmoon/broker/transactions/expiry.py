@@ -162,7 +162,7 @@ class Expiry:
         index, resumed = appended.queue_offset, appended.physical_offsets[0]
         if (copy := message_of(self._store.record(place))) is not None:
             self._late_decisions.resumed(copy.prepared_transaction_offset, index, resumed)
-        if self._store.sync_flush:
+        if self._store.holds_back:
             self._resuming.append((self._store.end_offset, unique or str(place)))
         self.resumed += 1
         log.warning("message %s is resumed by %s: its producers are asked again", unique, request.peer.remote)
@@ -180,7 +180,7 @@ class Expiry:
 
     def _check_not_resuming(self, name: str) -> None:
         """Raise BrokerError when the message was resumed a moment ago. Those who wait for the device are few: see `Later`."""
-        while self._resuming and self._resuming[0][0] <= self._store.durable_offset:
+        while self._resuming and self._resuming[0][0] <= self._store.kept_offset:
             self._resuming.popleft()
         if any(other == name for _, other in self._resuming):
             raise BrokerError(f"message {name} was resumed already")

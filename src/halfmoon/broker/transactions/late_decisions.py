@@ -72,7 +72,7 @@ class LateDecisions:
 
     def check_room(self) -> None:
         """Raise SystemBusy when nothing more can be remembered until it is durable."""
-        fresh, durable = self._fresh, self._store.durable_offset
+        fresh, durable = self._fresh, self._store.kept_offset
         while fresh and (place := next(iter(fresh))) >= 0 and fresh[place].end <= durable:
             del fresh[place]
         if len(fresh) >= FRESH_MAX:
@@ -93,7 +93,7 @@ class LateDecisions:
     def _note(self, place: int) -> _Fresh:
         fresh = self._fresh.pop(place, None) or _Fresh()
         fresh.end = self._store.end_offset
-        if self._store.sync_flush:
+        if self._store.holds_back:
             self._fresh[place] = fresh  # the last: they go in the order of their ends
         return fresh
 

@@ -41,7 +41,7 @@ from halfmoon.wire.bodies.clients import (
     ProducerTable,
     SubscriptionData,
 )
-from halfmoon.wire.bodies.copies import CopiesState, SlaveState
+from halfmoon.wire.bodies.copies import CopiesState, MasterState, SlaveState
 from halfmoon.wire.bodies.delays import DelayedMessage, DelayedMessages, TimerOffset
 from halfmoon.wire.bodies.groups import (
     BrokerConsumeStats,
@@ -140,6 +140,7 @@ __all__ = [
     "LocalOffsetTable",
     "LockBatchReply",
     "LockBatchRequest",
+    "MasterState",
     "MessageRequestMode",
     "OffsetWrapper",
     "PendingTransactions",

@@ -23,10 +23,23 @@ class SlaveState(Body):
     behind_ms: I64 = 0
 
 
+class MasterState(Body):
+    """How far a slave has copied its master's log. Follows HARuntimeInfo.HAClientRuntimeInfo (5.3.3)."""
+
+    master_addr: str = ""
+    transferred_byte_in_second: I64 = 0
+    max_offset: I64 = 0
+    last_read_timestamp: I64 = 0
+    last_write_timestamp: I64 = 0
+    master_flush_offset: I64 = 0
+    activated: bool = False
+
+
 class CopiesState(Body):
-    """State of the copies of a master's log: reply of 907. Follows HARuntimeInfo (5.3.3)."""
+    """State of the copies of a master's log: reply of 907, of a slave with what it knows. Follows HARuntimeInfo (5.3.3)."""
 
     master: bool = True
     master_commit_log_max_offset: I64 = 0
     in_sync_slave_nums: I32 = 0
     ha_connection_info: list[SlaveState] = []
+    ha_client_runtime_info: MasterState | None = None

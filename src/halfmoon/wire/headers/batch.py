@@ -30,7 +30,14 @@ class PrepareBatchReply(Header, kw_only=True):
     coordinator: str
 
 
-@request(31030, "PREPARE_BATCH", reply=PrepareBatchReply, since="Halfmoon", needs=publish("topic")._replace(groups=OWNER.groups))
+@request(
+    31030,
+    "PREPARE_BATCH",
+    reply=PrepareBatchReply,
+    since="Halfmoon",
+    changes=True,
+    needs=publish("topic")._replace(groups=OWNER.groups),
+)
 class PrepareBatch(Header, kw_only=True):
     """Store a piece of an attempt: messages of one queue, the body as in SEND_BATCH_MESSAGE (`halfmoon.wire.record.encode_batch`).
 
@@ -58,7 +65,7 @@ class VoteBatchReply(Header, kw_only=True):
     reason: str | None = None
 
 
-@request(31031, "VOTE_BATCH", reply=VoteBatchReply, since="Halfmoon", needs=OWNER)
+@request(31031, "VOTE_BATCH", reply=VoteBatchReply, since="Halfmoon", changes=True, needs=OWNER)
 class VoteBatch(Header, kw_only=True):
     """Ask a participant whether its attempts are complete: body `BatchPromises`, the sent parts. Costs one flush."""
 
@@ -82,7 +89,7 @@ class DecideBatchReply(Header, kw_only=True):
     reason: str | None = None
 
 
-@request(31032, "DECIDE_BATCH", reply=DecideBatchReply, since="Halfmoon", needs=OWNER)
+@request(31032, "DECIDE_BATCH", reply=DecideBatchReply, since="Halfmoon", changes=True, needs=OWNER)
 class DecideBatch(Header, kw_only=True):
     """Decide at the coordinator which attempts form a batch: body `BatchDecision`. The commit point; one durable record.
 
@@ -106,7 +113,7 @@ class ApplyBatchReply(Header, kw_only=True):
     count: I64 = 0
 
 
-@request(31033, "APPLY_BATCH", reply=ApplyBatchReply, since="Halfmoon", needs=OWNER)
+@request(31033, "APPLY_BATCH", reply=ApplyBatchReply, since="Halfmoon", changes=True, needs=OWNER)
 class ApplyBatch(Header, kw_only=True):
     """Publish the decided attempts at a participant, in order: body `BatchPromises`, its part of the decision.
 
@@ -128,7 +135,7 @@ class ResolveBatchReply(Header, kw_only=True):
     result: str
 
 
-@request(31034, "RESOLVE_BATCH", reply=ResolveBatchReply, since="Halfmoon", needs=OWNER)
+@request(31034, "RESOLVE_BATCH", reply=ResolveBatchReply, since="Halfmoon", changes=True, needs=OWNER)
 class ResolveBatch(Header, kw_only=True):
     """Ask the coordinator for the fate of an attempt, or report (``applied``) that the participant applied all up to a batch.
 
@@ -149,7 +156,7 @@ class AbortBatchReply(Header, kw_only=True):
     dropped: I32
 
 
-@request(31035, "ABORT_BATCH", reply=AbortBatchReply, since="Halfmoon", needs=OWNER)
+@request(31035, "ABORT_BATCH", reply=AbortBatchReply, since="Halfmoon", changes=True, needs=OWNER)
 class AbortBatch(Header, kw_only=True):
     """Hint that attempts will not be decided: body `BatchPromises`, of which only the names count. Ignored after a decision."""
 
@@ -177,7 +184,7 @@ class CoordinateBatchesReply(Header, kw_only=True):
     last: I64 = -1
 
 
-@request(31037, "COORDINATE_BATCHES", reply=CoordinateBatchesReply, since="Halfmoon", needs=OWNER)
+@request(31037, "COORDINATE_BATCHES", reply=CoordinateBatchesReply, since="Halfmoon", changes=True, needs=OWNER)
 class CoordinateBatches(Header, kw_only=True):
     """Ask for the coordinator of a transactional id, or (``coordinator``) set it; the first one set holds.
 

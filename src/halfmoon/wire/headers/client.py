@@ -82,14 +82,14 @@ class NotifyConsumerIdsChanged(Header):
     consumer_group: str
 
 
-@request(41, "LOCK_BATCH_MQ", needs=subscribe(in_body=_locked).but_in(account(LOCKED)))
+@request(41, "LOCK_BATCH_MQ", changes=True, needs=subscribe(in_body=_locked).but_in(account(LOCKED)))
 class LockBatchMq(Header):
     """Lock queues for ordered consumption: body `LockBatchRequest`, reply body `LockBatchReply`."""
 
     release_on_close: bool | None = None  # ours alone: the locks go with the connection; other brokers do not look at it
 
 
-@request(42, "UNLOCK_BATCH_MQ", needs=subscribe(in_body=_locked).but_in(account(LOCKED)))
+@request(42, "UNLOCK_BATCH_MQ", changes=True, needs=subscribe(in_body=_locked).but_in(account(LOCKED)))
 class UnlockBatchMq(Header):
     """Unlock queues: body `LockBatchRequest`. May be one-way."""
 
@@ -166,7 +166,7 @@ class QueryAssignment(Header):
     """Ask for the queues of a topic that a consumer shall read: body `AssignmentQuery`, reply body `Assignments`."""
 
 
-@request(401, "SET_MESSAGE_REQUEST_MODE", since="5.0.0", needs=ADMIN)
+@request(401, "SET_MESSAGE_REQUEST_MODE", since="5.0.0", changes=True, needs=ADMIN)
 class SetMessageRequestMode(Header):
     """Set how a group gets the messages of a topic: body `GroupRequestMode`."""
 

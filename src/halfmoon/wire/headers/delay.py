@@ -17,7 +17,7 @@ class RecallMessageReply(Header):
     msg_id: str
 
 
-@request(370, "RECALL_MESSAGE", reply=RecallMessageReply, since="5.x", needs=publish("topic"))
+@request(370, "RECALL_MESSAGE", reply=RecallMessageReply, since="5.x", changes=True, needs=publish("topic"))
 class RecallMessage(Header, kw_only=True):
     """Cancel a message with a delivery time, by the handle that its sender got (`halfmoon.wire.bodies.delays`)."""
 

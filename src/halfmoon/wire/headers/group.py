@@ -6,7 +6,7 @@ from halfmoon.wire.needs import ADMIN, LOOK, account, look
 from halfmoon.wire.table import Header, request
 
 
-@request(200, "UPDATE_AND_CREATE_SUBSCRIPTIONGROUP", needs=ADMIN)
+@request(200, "UPDATE_AND_CREATE_SUBSCRIPTIONGROUP", changes=True, needs=ADMIN)
 class UpdateAndCreateSubscriptiongroup(Header):
     """Create or change a consumer group: body `SubscriptionGroupConfig`."""
 
@@ -16,7 +16,7 @@ class GetAllSubscriptiongroupConfig(Header):
     """Ask for the configuration of all groups: reply body `SubscriptionGroupTable`."""
 
 
-@request(207, "DELETE_SUBSCRIPTIONGROUP", needs=ADMIN)
+@request(207, "DELETE_SUBSCRIPTIONGROUP", changes=True, needs=ADMIN)
 class DeleteSubscriptiongroup(Header):
     """Delete a group and, when asked, its progress."""
 
@@ -35,7 +35,7 @@ class GetConsumeStats(Header):
     health: bool | None = None  # ours alone: with `OffsetWrapper.unmoved_ms` and `ConsumeStats.delayed_redeliveries`
 
 
-@request(225, "UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST", since="5.3.1", needs=ADMIN)
+@request(225, "UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST", since="5.3.1", changes=True, needs=ADMIN)
 class UpdateAndCreateSubscriptiongroupList(Header):
     """Create or change consumer groups: body `SubscriptionGroupList`."""
 
@@ -69,7 +69,7 @@ class GetSubscriptiongroupConfig(Header):
     group: str
 
 
-@request(353, "UPDATE_AND_GET_GROUP_FORBIDDEN", since="5.0.0", needs=ADMIN)
+@request(353, "UPDATE_AND_GET_GROUP_FORBIDDEN", since="5.0.0", changes=True, needs=ADMIN)
 class UpdateAndGetGroupForbidden(Header):
     """Allow or forbid a group to read a topic, if ``readable`` is given; ask whether it may: reply body `GroupForbidden`."""
 

@@ -103,7 +103,12 @@ class ResetConsumerClientOffset(Header):
     offset: I64 | None = None  # 5.x
 
 
-@request(222, "INVOKE_BROKER_TO_RESET_OFFSET", needs=subscribe(topic="topic", group="group").but_in(BY_ACCOUNT).by_operators())
+@request(
+    222,
+    "INVOKE_BROKER_TO_RESET_OFFSET",
+    changes=True,
+    needs=subscribe(topic="topic", group="group").but_in(BY_ACCOUNT).by_operators(),
+)
 class InvokeBrokerToResetOffset(Header):
     """Move a group to the messages of a time (ms; -1: the end). Reply body `ResetOffsetBody`."""
 
@@ -124,7 +129,7 @@ class QueryCorrectionOffset(Header, kw_only=True):
     topic: str
 
 
-@request(314, "CLONE_GROUP_OFFSET", needs=ADMIN)
+@request(314, "CLONE_GROUP_OFFSET", changes=True, needs=ADMIN)
 class CloneGroupOffset(Header, kw_only=True):
     """Give a group the progress of another."""
 
@@ -141,7 +146,7 @@ NO_PROGRESS = -1
 """Progress of a group in a queue where it has none, in `MoveGroupOffsets`."""
 
 
-@request(31010, "MOVE_GROUP_OFFSETS", since="Halfmoon", needs=ADMIN)
+@request(31010, "MOVE_GROUP_OFFSETS", since="Halfmoon", changes=True, needs=ADMIN)
 class MoveGroupOffsets(Header):
     """Move a group, and its online members, to these offsets: body and reply body `ResetOffsetBody`."""
 

@@ -57,6 +57,7 @@ class RegisterBroker(Header, kw_only=True):
     body_crc32: I32 | None = None  # over the body as sent, top bit cleared; 0: not checked
     heartbeat_timeout_millis: I64 | None = None  # 5.x
     enable_acting_master: bool | None = None  # 5.x
+    epoch: I64 | None = None  # Halfmoon: of the master of a pair
 
 
 @request(104, "UNREGISTER_BROKER", needs=ROUTES_OPERATED)

@@ -27,7 +27,7 @@ SendMessageV2Reply = SendMessageReply
 SendBatchMessageReply = SendMessageReply
 
 
-@request(10, "SEND_MESSAGE", reply=SendMessageReply, needs=publish("topic", traces=True))
+@request(10, "SEND_MESSAGE", reply=SendMessageReply, changes=True, needs=publish("topic", traces=True))
 class SendMessage(Header, kw_only=True):
     """Store the message in the body. Long field names, as the Go and C++ clients send them.
 
@@ -50,7 +50,7 @@ class SendMessage(Header, kw_only=True):
     broker_name: str | None = wire("bname", None)  # 4.9
 
 
-@request(310, "SEND_MESSAGE_V2", reply=SendMessageReply, needs=publish("topic", traces=True))
+@request(310, "SEND_MESSAGE_V2", reply=SendMessageReply, changes=True, needs=publish("topic", traces=True))
 class SendMessageV2(Header, kw_only=True):
     """Store the message in the body; the same fields as `SendMessage` under one-letter names.
 
@@ -73,17 +73,17 @@ class SendMessageV2(Header, kw_only=True):
     broker_name: str | None = wire("n", None)  # 4.9
 
 
-@request(320, "SEND_BATCH_MESSAGE", reply=SendMessageReply, needs=publish("topic", traces=True, why="4.9 forgets it"))
+@request(320, "SEND_BATCH_MESSAGE", reply=SendMessageReply, changes=True, needs=publish("topic", traces=True, why="4.9 forgets it"))
 class SendBatchMessage(SendMessageV2):
     """Store a batch body (`halfmoon.wire.record.encode_batch`). A body without ``batch`` true is stored as one message."""
 
 
-@request(324, "SEND_REPLY_MESSAGE", reply=SendMessageReply, needs=reply("topic"))
+@request(324, "SEND_REPLY_MESSAGE", reply=SendMessageReply, changes=True, needs=reply("topic"))
 class SendReplyMessage(SendMessage):
     """Push the reply in the body to the producer that asked, and store it. Property REPLY_TO_CLIENT names its client."""
 
 
-@request(325, "SEND_REPLY_MESSAGE_V2", reply=SendMessageReply, needs=reply("topic"))
+@request(325, "SEND_REPLY_MESSAGE_V2", reply=SendMessageReply, changes=True, needs=reply("topic"))
 class SendReplyMessageV2(SendMessageV2):
     """The same as `SendReplyMessage` under one-letter names."""
 
@@ -108,7 +108,7 @@ class PushReplyMessageToClient(Header, kw_only=True):
     store_timestamp: I64
 
 
-@request(36, "CONSUMER_SEND_MSG_BACK", needs=stored("offset", SUB, group="group").but_in(subscribe(group="group")))
+@request(36, "CONSUMER_SEND_MSG_BACK", changes=True, needs=stored("offset", SUB, group="group").but_in(subscribe(group="group")))
 class ConsumerSendMsgBack(Header):
     """Return a message that could not be consumed: the broker delivers it again later, or moves it to the dead letters."""
 

@@ -6,7 +6,7 @@ from halfmoon.wire.needs import ADMIN, ADMIN_LOOKS, LOOK, REGISTERS, account, lo
 from halfmoon.wire.table import I32, I64, Header, request
 
 
-@request(17, "UPDATE_AND_CREATE_TOPIC", needs=ADMIN)
+@request(17, "UPDATE_AND_CREATE_TOPIC", changes=True, needs=ADMIN)
 class UpdateAndCreateTopic(Header, kw_only=True):
     """Create or change a topic."""
 
@@ -22,7 +22,7 @@ class UpdateAndCreateTopic(Header, kw_only=True):
     force: bool | None = None  # 5.x
 
 
-@request(18, "UPDATE_AND_CREATE_TOPIC_LIST", since="5.3.0", needs=ADMIN)
+@request(18, "UPDATE_AND_CREATE_TOPIC_LIST", since="5.3.0", changes=True, needs=ADMIN)
 class UpdateAndCreateTopicList(Header):
     """Create or change topics: body `TopicConfigList`."""
 
@@ -39,7 +39,7 @@ class GetTopicStatsInfo(Header):
     topic: str
 
 
-@request(215, "DELETE_TOPIC_IN_BROKER", needs=ADMIN)
+@request(215, "DELETE_TOPIC_IN_BROKER", changes=True, needs=ADMIN)
 class DeleteTopicInBroker(Header):
     """Delete a topic."""
 
@@ -101,7 +101,7 @@ class GetTopicFigures(Header):
     """
 
 
-@request(31051, "TRIM_TOPIC", since="Halfmoon", needs=ADMIN)
+@request(31051, "TRIM_TOPIC", since="Halfmoon", changes=True, needs=ADMIN)
 class TrimTopic(Header):
     """Raise the lowest offset of a topic's queues: to ``offset``, or to the first message stored at ``before_ms`` or later.
 

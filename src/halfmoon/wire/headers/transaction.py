@@ -6,7 +6,9 @@ from halfmoon.wire.needs import ADMIN, ADMIN_LOOKS, BY_ACCOUNT, DECIDED, PUB, TO
 from halfmoon.wire.table import I32, I64, Header, request, wire
 
 
-@request(37, "END_TRANSACTION", needs=stored("commit_log_offset", PUB, produces="producer_group").but_in(account(DECIDED)))
+@request(
+    37, "END_TRANSACTION", changes=True, needs=stored("commit_log_offset", PUB, produces="producer_group").but_in(account(DECIDED))
+)
 class EndTransaction(Header):
     """Commit or roll back a half message. Sent one-way by all clients."""
 
@@ -39,7 +41,7 @@ class CheckTransactionState(Header):
     broker_name: str | None = wire("bname", None)  # 4.9
 
 
-@request(323, "RESUME_CHECK_HALF_MESSAGE", needs=stored("msg_id", PUB).but_in(BY_ACCOUNT).by_operators())
+@request(323, "RESUME_CHECK_HALF_MESSAGE", changes=True, needs=stored("msg_id", PUB).but_in(BY_ACCOUNT).by_operators())
 class ResumeCheckHalfMessage(Header):
     """Resume the checks of an expired half message."""
 
@@ -71,7 +73,7 @@ class GetTransaction(Header):
     offset: I64 | None = None  # half queue offset, in place of the id
 
 
-@request(31003, "CHECK_TRANSACTION", since="Halfmoon", needs=ADMIN)
+@request(31003, "CHECK_TRANSACTION", since="Halfmoon", changes=True, needs=ADMIN)
 class CheckTransaction(Header):
     """Ask a producer about a half message now: reply body `Transaction`."""
 
@@ -79,7 +81,7 @@ class CheckTransaction(Header):
     offset: I64 | None = None
 
 
-@request(31004, "DECIDE_TRANSACTION", since="Halfmoon", needs=ADMIN)
+@request(31004, "DECIDE_TRANSACTION", since="Halfmoon", changes=True, needs=ADMIN)
 class DecideTransaction(Header):
     """Commit or roll back a half message by hand: reply body `Transaction`. The op record names the operator."""
 
