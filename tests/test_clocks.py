@@ -25,6 +25,7 @@ KEPT: dict[str, str] = {
     "uptime.BrokerUptime._saved_ms": DATE,
     "uptime.BrokerUptime._seen_ms": DATE,
     "stats.Stats.booted_ms": DATE,
+    "lag.CopyLag._copied_ms": DATE,
     "topics.Topics.birth_ms": DATE,
     "commit_log.CommitLog.last_store_ms": DATE,
     "appending.Appending.end_ms": DATE,

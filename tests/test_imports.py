@@ -143,6 +143,10 @@ LAZY = {
         "opentelemetry.trace.propagation.tracecontext",
     ): "an extra, asked for where the application has it",
     ("halfmoon.events.declarations.asyncapi", "pydantic"): "no dependency: asked for a schema only by who has a class of it",
+    (
+        "halfmoon.runtime.leases",
+        "halfmoon.runtime.leases.postgresql",
+    ): "it needs psycopg, which only those install who keep a lease in PostgreSQL",
     ("halfmoon.broker.access.accounts", "yaml"): "a start without access control need not wait 20 ms for it",
     (
         "halfmoon.console.pages.settings",

@@ -36,7 +36,8 @@ class BrokerStatus(msgspec.Struct, frozen=True):
     ``native`` is the version of halfmoon-native; empty: a broker of Halfmoon without it; None: another broker.
     ``certificate_expires_ms`` is the end of its certificate, ms since the epoch; None: it has no TLS, or does not report it.
     ``state`` is reports, no access (it requires an account, or refuses ours), refuses (it answered with another error) or
-    no answer; ``fault`` says why in the last three.
+    no answer; ``fault`` says why in the last three. ``pair`` is the role in a pair, its epoch, and who follows how far behind.
+    ``behind_bytes`` is how much of its master's log a slave lacks, ``behind_ms`` for how long it has.
     """
 
     name: str
@@ -57,6 +58,37 @@ class BrokerStatus(msgspec.Struct, frozen=True):
     fault: str | None
     certificate_expires_ms: int | None = None
     state: str = "reports"
+    behind_bytes: int | None = None
+    behind_ms: int | None = None
+    pair: str | None = None
+
+
+class MasterSwitch(msgspec.Struct, frozen=True):
+    """Change of the master of a pair: addresses, the epoch of the new one, and how long there was none that was registered."""
+
+    broker: str
+    was: str
+    master: str
+    epoch: int
+    took_ms: int
+
+
+class MasterTakeover(msgspec.Struct, frozen=True):
+    """Takeover of a master by its slave: addresses, and how long it took. ``was`` is empty where no master was registered."""
+
+    broker: str
+    was: str
+    master: str
+    took_ms: int
+
+
+class SlaveStatus(msgspec.Struct, frozen=True):
+    """Progress of a slave, as its master knows it. ``address`` is where its connection comes from."""
+
+    address: str
+    behind_bytes: int
+    behind_ms: int
+    is_in_sync: bool
 
 
 class Finding(msgspec.Struct, frozen=True):

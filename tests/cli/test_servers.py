@@ -511,8 +511,9 @@ def test_a_broker_without_a_name_server_says_that_clients_do_not_find_it(start, 
 
 def test_a_slave_copies_the_broker_that_is_named_and_ends_cleanly(start: Start, tmp_path: Path) -> None:
     master = start("serve", *FREE, "--data", str(tmp_path / "master"))
-    slave = start("broker", "--slave-of", "broker-a", "--nameserver", master.nameserver, "--data", str(tmp_path / "copy"))
-    assert slave.facts["slave_of"] == "broker-a"
+    of_slave = ("--slave-of", "broker-a", "--broker-port", "0", "--set", "brokerId=3")
+    slave = start("broker", *of_slave, "--nameserver", master.nameserver, "--data", str(tmp_path / "copy"))
+    assert (slave.facts["slave_of"], slave.facts["broker_id"]) == ("broker-a", 3)
     assert slave.facts["nameserver"] == master.nameserver
     with Producer(group="P", nameserver=master.nameserver) as producer:
         producer.send(Message("orders", b"1"))

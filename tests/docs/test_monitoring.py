@@ -25,7 +25,7 @@ LABELS: dict[str, set[str]] = {
     "up": set(),
 }
 FUNCTIONS = {"sum", "time", "min", "max", "rate", "increase", "max_over_time", "topk", "histogram_quantile", "label_values"}
-WORDS = {"by", "or", "offset", "le", "on"}
+WORDS = {"by", "or", "unless", "offset", "le", "on"}
 
 
 def rules() -> list[dict[str, Any]]:

@@ -115,6 +115,15 @@ class Cluster:
         self._launch("broker-a-slave", "org.apache.rocketmq.broker.BrokerStartup", self.java, settings, port)
         return self._servers[-1]
 
+    def stop_master(self) -> None:
+        """Stop the first broker cleanly, and leave the name server."""
+        self._servers.pop(1).stop()
+
+    def start_master(self) -> None:
+        """Start the first broker again on its directory, as the master."""
+        main = "org.apache.rocketmq.broker.BrokerStartup"
+        self._launch("broker-a", main, self.java, self._broker(0), self.broker_port)
+
     def stop(self) -> None:
         """Stop the brokers cleanly, then the name server.
 

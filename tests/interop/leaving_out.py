@@ -43,7 +43,7 @@ VALUES: dict[str, object] = {
     "offline": "true", "index": 0, "count": 1,
 }  # fmt: skip
 
-OURS = {"health", "topicBirthMs", "absentBrokers", "before"}
+OURS = {"health", "topicBirthMs", "absentBrokers", "before", "epoch"}
 """Fields that Apache's brokers do not know."""
 
 V2: dict[str, object] = {

@@ -1,8 +1,8 @@
-"""A slave of ours copies the log and the tables of Apache's masters and of ours, and a broker starts on its directory."""
+"""A slave of ours copies masters of Apache's and of ours; consumers read from it, and a broker starts on its directory."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,10 +11,22 @@ from halfmoon.client.admin import Admin
 from halfmoon.client.sync import PushConsumer
 from halfmoon.model import ConsumeFrom
 from tests.interop.apache import Cluster
+from tests.interop.java_peer import JavaPeer
 from tests.interop.ours import COMMAND, Serve
+from tests.interop.peer import Peer
 from tests.interop.process import Server, free_port
 from tests.interop.test_replication import OURS, Sender, are_copies, count_of
 from tests.waiting import until
+
+
+def start_slave(store: Path, nameserver: str, port: int, **settings: object) -> Server:
+    """Start a slave of broker-a on a directory; return its process."""
+    command = [str(COMMAND), "broker", "--slave-of", "broker-a", "--nameserver", nameserver, "--data", str(store)]
+    command += ["--broker-port", str(port), "--log", "info"]
+    command += [word for key, value in {**OURS, **settings}.items() for word in ("--set", f"{key}={value}")]
+    slave = Server(command, store.with_suffix(".log"))
+    slave.wait_line("halfmoon ready")
+    return slave
 
 
 class Pair:
@@ -32,19 +44,7 @@ class Pair:
 
     def start_slave(self) -> None:
         """Start the slave."""
-        command = [
-            str(COMMAND),
-            "broker",
-            "--slave-of",
-            "broker-a",
-            "--nameserver",
-            self.master.nameserver,
-            "--data",
-            str(self.store),
-        ]
-        command += [word for key, value in {**OURS, "slave_sync_ms": 500}.items() for word in ("--set", f"{key}={value}")]
-        self.slave = Server([*command, "--log", "info"], self.store.with_suffix(".log"))
-        self.slave.wait_line("halfmoon ready")
+        self.slave = start_slave(self.store, self.master.nameserver, free_port(), slave_sync_ms=500)
 
     def is_copied(self) -> bool:
         """Whether the slave has every file of the master's log, byte by byte."""
@@ -103,3 +103,71 @@ def test_a_slave_of_ours_copies_everything_and_takes_the_place_of_its_master(pai
             assert count_of(admin, "Decided") == (count + 6) // 2, "decided half messages are delivered once"
     finally:
         successor.kill()
+
+
+class Readers:
+    """Consumers of Apache's and of ours, each in a group of its own."""
+
+    def __init__(self, peer: Peer, nameserver: str) -> None:
+        self._peer, self.got = peer, set[str]()
+        self.name = f"slave-{nameserver}"
+        peer.call("push", name=self.name, group="G_apache", nameserver=nameserver, topic="Copied")
+        self.ours = PushConsumer(group="G_ours", nameserver=nameserver, consume_from=ConsumeFrom.FIRST_OFFSET, pull_pause_ms=100)
+        self.ours.subscribe("Copied")
+        self.ours.on_message(lambda messages: self.got.update(message.body.split()[0].decode() for message in messages))
+        self.ours.start()
+
+    def apaches(self, count: int) -> set[str]:
+        """Return the ids of what Apache's consumer has got, once these are so many messages."""
+        return {each["msg_id"] for each in self._peer.call("push.wait", name=self.name, count=count, timeout_ms=90_000)}
+
+    def close(self) -> None:
+        """End both."""
+        self._peer.call("push.stop", name=self.name)
+        self.ours.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", ["4.9.7", "5.3.3"])
+def test_consumers_go_on_from_a_slave_of_ours_while_the_master_is_away_and_back_to_it(
+    version: str, java: Callable[..., JavaPeer], tmp_path: Path
+) -> None:
+    peer = java(version)
+    names, port = Cluster(version, tmp_path / "apache", masters=0), free_port()
+    names.start()
+    master = Serve(tmp_path / "master", settings=OURS, nameserver=names.nameserver)
+    slave = None
+    try:
+        master.start()
+        address, sender = f"127.0.0.1:{port}", Sender(lambda: names.nameserver)
+        sender.send(20)
+        slave = start_slave(tmp_path / "slave", names.nameserver, port, slave_sync_ms=600_000, slaveReadEnable="true")
+        logs = master.data / "commitlog", tmp_path / "slave" / "commitlog"
+        until(lambda: are_copies(*logs), "the slave to copy", within_s=60)
+        with Admin(nameserver=names.nameserver) as admin:
+            until(lambda: admin.cluster().broker_addr_table["broker-a"].broker_addrs.get(1) == address, "the slave to register")
+            sender.send(20)
+            until(lambda: count_of(admin, "Copied") == 40, "delayed messages to be delivered", within_s=30)
+            until(lambda: are_copies(*logs), "the slave to copy the rest", within_s=60)
+            until(lambda: admin.brokers()[1].behind_bytes == 0, "the slave to know so")
+            listed = peer.mqadmin("clusterList", "-n", names.nameserver)
+            assert (address in listed, master.broker in listed) == (True, True)
+            assert "commitLogMaxOffset" in peer.mqadmin("brokerStatus", "-n", names.nameserver, "-b", address)
+            if version == "5.3.3":
+                assert "#MasterAddr" in peer.mqadmin("haStatus", "-n", names.nameserver, "-b", address)
+            master.kill()
+            readers = Readers(peer, names.nameserver)  # which can read nowhere but at the slave
+
+            until(lambda: readers.got == set(sender.sent), "our consumer to read all from the slave", within_s=90)
+            assert len(readers.apaches(40)) == 40
+            master.start()
+            sender.send(10)
+            until(lambda: readers.got == set(sender.sent), "our consumer to be back at the master", within_s=90)
+            assert len(readers.apaches(50)) == 50
+            readers.close()
+        assert "Traceback" not in (tmp_path / "slave.log").read_text()
+    finally:
+        if slave is not None:
+            slave.kill()
+        master.kill()
+        names.kill()

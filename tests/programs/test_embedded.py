@@ -275,16 +275,6 @@ async def test_the_loop_of_a_broker_polls_as_long_as_its_settings_say(tmp_path, 
         await stop((program,))
 
 
-async def test_the_machines_memory_is_told_to_the_store(tmp_path):
-    alone = await broker(settings(), tmp_path)
-    await start((alone,))
-    try:
-        assert alone.broker is not None
-        assert alone.broker.store.settings.memory_bytes > 1 << 28
-    finally:
-        await stop((alone,))
-
-
 # ---------------------------------------------------------------- the second port
 
 

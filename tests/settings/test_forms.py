@@ -47,7 +47,7 @@ def test_one_port_for_name_server_and_broker_is_refused():
 @pytest.mark.parametrize(
     ("line", "level"),
     [
-        *(("slaveReadEnable=true", logging.WARNING), ("slaveReadEnable=false", logging.INFO)),
+        *(("enableBroadcastOffsetStore=true", logging.WARNING), ("enableBroadcastOffsetStore=false", logging.INFO)),
         *(("storePathEpochFile=/x", logging.WARNING), ("kvConfigPath=/x", logging.WARNING)),
     ],
 )

@@ -168,15 +168,15 @@ def hasty(broker: Any) -> None:
 @faulty_broker
 def loose(broker: Any) -> None:
     """A broker that lets consumers read with sync flush before the sync."""
-    broker.store.sync_flush = False
     for each in (broker.store._appending, broker.pending_replies, broker.sends):
-        each._sync_flush = False
+        each._holds_back = False
+    broker.store.kept.holds_back = False
 
 
 @faulty_broker
 def stubborn(broker: Any) -> None:
     """A broker that goes on after a failed sync as if nothing had happened, as the original does."""
-    broker.store._flush = _Deaf(broker.store._flush)  # type: ignore[assignment]
+    broker.store._flush = broker.store.kept._flush = _Deaf(broker.store._flush)  # type: ignore[assignment]
 
 
 def silent(settings: BrokerSettings, *arguments: Any) -> Any:

@@ -25,8 +25,10 @@ from halfmoon.errors import HalfmoonError, SettingError, UsageError
 from halfmoon.logs import to_stderr
 from halfmoon.programs.cluster import BROKERS_MAX, cluster
 from halfmoon.programs.configuration import BROKER, NAME_SERVER, ServerSettings, configuration
-from halfmoon.programs.embedded import SMALL, Program, Programs, broker, kill, name_server, run, standby
+from halfmoon.programs.embedded import SMALL, Program, Programs, broker, kill, name_server, run
 from halfmoon.programs.ephemeral import temporary_directory
+from halfmoon.programs.pairs.member import member
+from halfmoon.programs.pairs.slave import slave
 from halfmoon.settings.forms import is_loopback
 from halfmoon.settings.java_keys import PLACES
 from halfmoon.settings.tls import TlsMode
@@ -59,7 +61,10 @@ BROKER_PORT = Flag("--broker-port", "PORT", "broker.port", "Port of the broker; 
 BROKER_NAME = Flag("--broker-name", "NAME", "broker.name", "Name of the broker.", "broker-a")
 CLUSTER = Flag("--cluster", "NAME", "broker.cluster", "Cluster of the broker.", "DefaultCluster")
 SLAVE_OF = Flag(
-    "--slave-of", "NAME", None, "Copy the messages of the broker of this name, and serve nobody; start a broker on them later."
+    "--slave-of", "NAME", None, "Copy the messages of the broker of this name and serve reads; start a broker on them later."
+)
+LEASE = Flag(
+    "--lease", "URL", "broker.lease", "Be one of a pair: two brokers started with the same name and lease; one serves, one follows."
 )
 REGISTER_WITH = Flag(
     "--nameserver",
@@ -90,7 +95,7 @@ OPTIONS = {
     ),
     "nameserver": (DATA, CONFIG, HOST, NAME_SERVER_PORT, SET, NAMES_REMOTE, HTTP_PORT, LOG, JSON),
     "broker": (
-        DATA, CONFIG, HOST, BROKER_PORT, BROKER_NAME, CLUSTER, REGISTER_WITH, SLAVE_OF, SET, ACL, ALLOW_REMOTE, INSECURE,
+        DATA, CONFIG, HOST, BROKER_PORT, BROKER_NAME, CLUSTER, REGISTER_WITH, SLAVE_OF, LEASE, SET, ACL, ALLOW_REMOTE, INSECURE,
         HTTP_PORT, LOG, JSON,
     ),
 }  # fmt: skip
@@ -110,18 +115,17 @@ HELP = {
 
     Example: halfmoon broker --nameserver 127.0.0.1:9876 --broker-name broker-b --broker-port 10921 --data ./data-b
 
-    Example: halfmoon broker --nameserver 127.0.0.1:9876 --slave-of broker-a --data ./copy""",
+    Example: halfmoon broker --nameserver 127.0.0.1:9876 --slave-of broker-a --broker-port 10921 --data ./copy""",
 }
 
 MISSED_IF_IGNORED = frozenset({
-    "rejectPullConsumerEnable", "enableBroadcastOffsetStore",
-    "slaveReadEnable", "storePathDLedgerCommitLog", "storePathEpochFile", "storePathBrokerIdentity",
+    "enableBroadcastOffsetStore", "storePathDLedgerCommitLog", "storePathEpochFile", "storePathBrokerIdentity",
     "readOnlyCommitLogStorePaths", "kvConfigPath", "configStorePath", "brokerConfigPath",
 })  # fmt: skip
 """RocketMQ's keys that would change results for users, and are ignored here: this is logged as a warning."""
 
 AS_IT_IS_ANYWAY = {
-    "slaveReadEnable": "false", "rejectPullConsumerEnable": "false",
+    "enableBroadcastOffsetStore": "false",
 }  # fmt: skip
 """Values of these keys that match what Halfmoon does: they are logged at INFO."""
 
@@ -236,6 +240,7 @@ def settings_from(name: str, values: Mapping[str, Any], environment: Mapping[str
         environment=environment,
         assignments=[*from_environment, *small, *values.get("set", []), *flags],
     )
+    _check_pair(name, settings, values)
     if not is_loopback(settings.host):
         _check_remote(name, settings, values)
     http = settings.http
@@ -251,6 +256,20 @@ def _of_slave(values: Mapping[str, Any]) -> list[str]:
     if values.get("broker_name") is not None:
         raise UsageError("--slave-of NAME is the name of the broker: leave out --broker-name")
     return [f"broker.name={values['slave_of']}"]
+
+
+def _check_pair(name: str, settings: ServerSettings, values: Mapping[str, Any]) -> None:
+    """Raise UsageError for a lease where there can be no pair."""
+    if not settings.broker.lease:
+        if settings.broker.copies_min > 1:
+            raise UsageError("copies_min=2 is for a pair: give --lease, or leave it out")
+    elif values.get("slave_of") is not None:
+        raise UsageError("--lease decides who is the slave of whom: leave out --slave-of")
+    elif name == "serve":
+        raise UsageError(
+            "a pair has its name servers in processes of their own: start halfmoon nameserver, and halfmoon broker with --lease "
+            f"({see('pairs')})"
+        )
 
 
 def _check_remote(name: str, settings: ServerSettings, values: Mapping[str, Any]) -> None:
@@ -317,7 +336,9 @@ async def _programs(
     name: str, settings: ServerSettings, data: Path, count: int, console: ConsoleChild | None, *, is_slave: bool
 ) -> Programs:
     if is_slave:
-        return (await standby(settings, data),)
+        return (await slave(settings, data),)
+    if settings.broker.lease:
+        return (await member(settings, data),)
     if name == "serve":
         programs = await cluster(settings, data, count)
         try:
@@ -352,7 +373,7 @@ def _begin_log(name: str, level: str, settings: ServerSettings) -> None:
 
 def _say_ready(programs: Programs, data: Path, watched_at: str, console: str, *, as_json: bool) -> None:
     """Write the ready line: clients may connect."""
-    names = next((program for program in programs if program.broker is None and program.standby is None), None)
+    names = next((each for each in programs if each.broker is None and each.standby is None and each.pair_member is None), None)
     brokers: list[Program] = [program for program in programs if program.broker is not None]
     facts: dict[str, Any] = {"ready": True, "pid": os.getpid(), "data": str(data)}
     texts = []
@@ -372,9 +393,13 @@ def _say_ready(programs: Programs, data: Path, watched_at: str, console: str, *,
         facts.setdefault("brokers", {})[own.name] = program.address
         texts.append(f"broker {own.name} {program.address}" + ("" if own.nameserver else " (registered nowhere)"))
     for program in programs:
-        if program.standby is not None:
-            facts |= {"slave_of": program.standby.settings.name, "nameserver": program.standby.settings.nameserver}
-            texts.append(f"slave of {program.standby.settings.name}")
+        if program.pair_member is not None and program.serving is None:
+            facts |= {"pair": program.pair_member.name, "broker": program.pair_member.address}
+            texts.append(f"member {program.pair_member.address} of the pair {program.pair_member.name}")
+        if program.serving is not None:
+            own = program.serving.settings
+            facts |= {"slave_of": own.name, "broker_id": own.broker_id, "broker": program.address, "nameserver": own.nameserver}
+            texts.append(f"slave {own.broker_id} of {own.name} {program.address}")
     if watched_at:
         facts["http"] = watched_at
         texts.append(f"monitoring {watched_at}/metrics")

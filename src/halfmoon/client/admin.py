@@ -20,10 +20,12 @@ from halfmoon.client.core.admin.batches import batches
 from halfmoon.client.core.admin.dead_letters import dead_letter, dead_letter_page, dead_letters
 from halfmoon.client.core.admin.delay import cancel_delayed, delayed_messages, delayed_page
 from halfmoon.client.core.admin.find import find_message, message_by_id, message_by_offset_id, messages_at, messages_by_key
-from halfmoon.client.core.admin.health.brokers import brokers
+from halfmoon.client.core.admin.health.brokers import brokers, slaves
 from halfmoon.client.core.admin.health.group import backlogs, group_findings, group_health, groups_health
 from halfmoon.client.core.admin.health.server_kind import server_kind
 from halfmoon.client.core.admin.health.status import status
+from halfmoon.client.core.admin.pairs.switch import switch_master
+from halfmoon.client.core.admin.pairs.takeover import take_over
 from halfmoon.client.core.admin.replay import replay_dead_letter, replays
 from halfmoon.client.core.admin.resend import resend
 from halfmoon.client.core.admin.reset import consume_directly, consumer_offsets, reset_offsets
@@ -93,6 +95,9 @@ class Operations:
     cluster = Operation(AdminCore.cluster)
     status = Operation(status)
     brokers = Operation(brokers)
+    switch_master = Operation(switch_master)
+    take_over = Operation(take_over)
+    slaves = Operation(slaves)
     server_kind = Operation(server_kind)
     broker_runtime_info = Operation(AdminCore.broker_runtime_info)
     broker_config = Operation(AdminCore.broker_config)

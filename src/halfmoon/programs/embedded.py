@@ -15,37 +15,35 @@ from itertools import chain
 from pathlib import Path
 from random import Random, SystemRandom
 from secrets import token_urlsafe
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from halfmoon.broker.access.files import RuleFiles
 from halfmoon.broker.broker import Broker
-from halfmoon.broker.copies.standby import Standby
-from halfmoon.broker.settings import BrokerSettings
+from halfmoon.broker.copies.serving import Serving
+from halfmoon.broker.copies.standby import NO_MASTER, Standby
+from halfmoon.broker.pairs.lease import Lease
 from halfmoon.documentation import see
 from halfmoon.errors import HalfmoonError, SettingError
-from halfmoon.model import split_address, split_addresses
+from halfmoon.model import split_address
 from halfmoon.nameserver.nameserver import NameServer
+from halfmoon.ports import Core
 from halfmoon.programs.configuration import ServerSettings
 from halfmoon.programs.ports import PortTaken, server_on
+from halfmoon.programs.resources.directory import as_it_is, disk_of, random_source, rule_files
+from halfmoon.programs.resources.outgoing import connections_of
 from halfmoon.runtime.clock import Clock
 from halfmoon.runtime.connections.asyncio_connections import Connections
-from halfmoon.runtime.connections.encrypted import OutgoingTls
 from halfmoon.runtime.connections.outgoing import Outgoing
-from halfmoon.runtime.credentials import credentials
 from halfmoon.runtime.drivers.asyncio_driver import AsyncioDriver, wait_signal
 from halfmoon.runtime.files.disk import RealDisk
-from halfmoon.runtime.files.permissions import PERMISSIONS, report_readable
 from halfmoon.runtime.loop import run_loop
 from halfmoon.runtime.readiness import READY, notify
 from halfmoon.runtime.server.certificates import Certificates
+from halfmoon.runtime.server.null_core import NullCore
 from halfmoon.runtime.server.process import STOP_MS, Address, keep_freed_memory, run_until_signal
 from halfmoon.runtime.server.server import Server
-from halfmoon.runtime.tls import ClientTls
 from halfmoon.settings import overwrite
 from halfmoon.settings.http import HttpSettings
-from halfmoon.settings.tls import ClientCertificates, TlsMode, TlsSettings
-from halfmoon.store.settings import StoreSettings
-from halfmoon.wire.signature import Credentials, Signs
+from halfmoon.store.epochs import Epochs
 
 if TYPE_CHECKING:
     from halfmoon.programs.monitoring import Monitoring
@@ -72,18 +70,37 @@ SMALL = {
 """Small files, so that a start costs milliseconds and a test little space (messages of 4 MiB still fit), on a disk that may be full
 of other things."""
 
-REGISTRAR = "halfmoon-broker"
-"""The access key of registrations that are signed by a shared secret: any would do."""
-
-RULES = "conf/plain_acl.yml"
-"""Where RocketMQ keeps its accounts, in the directory that ``ROCKETMQ_HOME`` names."""
-
 
 log = logging.getLogger("halfmoon.serve")
 
 
 class NotSaved(HalfmoonError):
     """A server stopped and could not save what it had acknowledged; the text names it and says why."""
+
+
+class PairMember(Protocol):
+    """A broker that changes its role: `halfmoon.programs.pairs.member.Member`, `halfmoon.programs.pairs.slave.Slave`."""
+
+    name: str
+    address: str
+    connections_max: int
+    on_program: Callable[[Program], None]
+
+    def unready(self) -> str | None:
+        """Return why it neither follows nor serves now; None: it does."""
+
+    @property
+    def present(self) -> Program | None:
+        """Program that runs now, or was stopped last; None: there is none."""
+
+    async def start(self) -> list[Address]:
+        """Begin to follow the master, or to be it."""
+
+    async def stop(self, within_ms: int = STOP_MS) -> None:
+        """Stop cleanly."""
+
+    async def abort(self) -> None:
+        """End as a killed process does."""
 
 
 class Program(NamedTuple):
@@ -99,25 +116,41 @@ class Program(NamedTuple):
     slaves: Server | None = None
     """The port of a broker where slaves copy its log."""
     standby: Standby | None = None
-    """The core of a slave, and what connects it to its master."""
+    serving: Serving | None = None
     outgoing: Outgoing | None = None
+    """Parts of a slave: the core that copies, the core of ``server``, and the connection of the first to the master."""
+    pair_member: PairMember | None = None
+    """A member of a pair, or a slave that can take over: its programs change with its role."""
 
     @property
-    def servers(self) -> list[Server | Outgoing]:
+    def servers(self) -> list[Server | Outgoing | PairMember]:
         """Its ports, in the order of starting: a stop sends slaves the last messages before it gives back the log."""
-        if self.outgoing is not None:
-            return [self.outgoing]
-        return [*filter(None, [self.slaves]), self.server]
+        if self.pair_member is not None:
+            return [self.pair_member]
+        return [each for each in (self.slaves, self.outgoing, self.server) if each is not None]
+
+    @property
+    def member(self) -> Broker | Serving | None:
+        """The core that clients find by the name servers; None: it is a name server."""
+        return self.broker or self.serving
+
+    @property
+    def stored(self) -> Broker | Standby | None:
+        """The core that stores, here or in the role that was the last; None: nothing does."""
+        present = self if self.pair_member is None else self.pair_member.present or self
+        return present.broker or present.standby
 
     @property
     def address(self) -> str:
         """``host:port`` where it is reached; for a broker, the one that clients are told."""
-        if self.broker is not None:
-            return f"{self.broker.settings.address}:{self.port}"
+        if self.member is not None:
+            return f"{self.member.settings.address}:{self.port}"
         return f"{self.host}:{self.port}"
 
     async def close(self) -> None:
         """Give back what outlives the server's stop: outgoing connections, then the store's directory."""
+        if self.pair_member is not None:  # it closes what it runs
+            return
         if self.driver is not None:
             await self.driver.close()
         if self.connections is not None:
@@ -130,12 +163,20 @@ class Program(NamedTuple):
         """End as a killed process does, started or not: nothing more is answered, told or saved, and the directory is free."""
         for server in reversed(self.servers):
             await server.abort()
+        if self.pair_member is not None:
+            return
         if self.driver is not None:
             await self.driver.close()
         if self.connections is not None:
             await self.connections.close()
         if self.disk is not None:
             self.disk.abandon()
+
+    async def join(self) -> None:
+        """Wait, after the end, for works in threads: another program on the same directory must not meet them."""
+        for each in (self.slaves, self.outgoing, self.server):
+            if each is not None:
+                await asyncio.to_thread(each.join)
 
 
 UNASKED = f"clients are not asked for one: set tls.server.need.client.auth and a certificate of the server's own ({see('tls')})"
@@ -163,7 +204,7 @@ async def name_server(
     disks: list[RealDisk] = []
 
     def make(_host: str, port: int) -> NameServer:
-        disks.extend([_disk(data, settings.store, report=not inside)] if data is not None else [])  # not before the port is ours
+        disks.extend([disk_of(data, settings.store, report=not inside)] if data is not None else [])  # not before the port is ours
         return NameServer(replace(settings.nameserver, port=port), disks[0] if disks else None, now=clock.instant())
 
     server = await server_on(
@@ -182,53 +223,73 @@ async def name_server(
 
 async def broker(
     settings: ServerSettings, data: Path, random: Random | None = None, *,
-    beside: str = "", certificates: Certificates | None = None,
+    beside: str = "", certificates: Certificates | None = None, lease: Lease | None = None, clock: Clock | None = None,
 ) -> Program:  # fmt: skip
     """Return a broker, bound, its store open and recovered. It registers with the name servers of its settings once started.
 
-    ``beside`` is the address of a name server in this process, which need not prove to be it.
+    ``beside`` is the address of a name server in this process, which need not prove to be it. ``lease``: this is a pair's master.
 
     Raises:
-        SettingError: a certificate does not load.
         PortTaken: the port is in use; the directory was not touched then.
         StoreLocked: another process has the directory.
         StoreError: the store does not open.
-        SettingError: accounts are wanted, and there are none or their files make no sense.
+        SettingError: a certificate does not load, it has the id of a slave, or accounts are wanted that make no sense.
     """
-    clock = Clock()
+    if settings.broker.broker_id:
+        raise SettingError(f"brokerId={settings.broker.broker_id} is that of a slave: give --slave-of, or leave brokerId out")
+    clock = clock or Clock()
     certificates = certificates or Certificates(settings.tls)
-    connections = _connections(settings, certificates, beside)
+    connections = connections_of(settings, certificates, beside)
     driver = AsyncioDriver(connections, clock)
-    chosen = random if random is not None else Random(SystemRandom().getrandbits(64))
+    chosen = random if random is not None else random_source()
 
     disks: list[RealDisk] = []
 
     def make(_host: str, port: int) -> Broker:
-        disks.append(_disk(data, settings.store))  # not before the port is ours
+        disks.append(disk_of(data, settings.store))  # not before the port is ours
         shown = replace(settings.broker, port=port, processors=settings.broker.processors or os.cpu_count() or 0)
-        return Broker(shown, _as_it_is(settings.store, data), disks[0], chosen, clock.instant(), _rule_files(settings))
+        return Broker(shown, as_it_is(settings.store, data), disks[0], chosen, clock.instant(), rule_files(settings), lease)
 
-    try:
-        server = await server_on(
-            settings.host, settings.broker.port, make, clock, driver, settings.broker.vip_channel, settings.broker.busy_poll_us,
-            certificates, settings.broker.proxy_protocol_from, settings.broker.connections_max,
-            settings.broker.connections_per_address_max,
-        )  # fmt: skip
-    except BaseException:
-        for disk in disks:
-            disk.abandon()
-        raise
+    server = await _bound(settings, make, clock, driver, certificates, disks, in_thread=lease is not None)
     core = server.core
     assert isinstance(core, Broker)
     server.on_turn, connections.lost = core.stats.turned, core.registration.disconnected
     _certify(core, certificates)
-    return await _with_slaves(
-        Program(server, settings.host, server.bound[0][1], core, connections, driver, disks[0]), settings, certificates
-    )
+    program = Program(server, settings.host, server.bound[0][1], core, connections, driver, disks[0])
+    return await _with_slaves(program, settings, certificates)
+
+
+async def _bound(
+    settings: ServerSettings, make: Callable[[str, int], Core], clock: Clock, driver: AsyncioDriver, certificates: Certificates,
+    disks: list[RealDisk], *, in_thread: bool = False,
+) -> Server:  # fmt: skip
+    """Return a server on the port for clients. If that fails, the ``disks`` that ``make`` opened are given back.
+
+    ``in_thread``: its core is made while this loop goes on, for a lease is renewed there.
+    """
+    own = settings.broker
+    try:
+        server = await server_on(
+            settings.host, own.port, (lambda _host, _port: NullCore()) if in_thread else make, clock, driver, own.vip_channel,
+            own.busy_poll_us, certificates, own.proxy_protocol_from, own.connections_max, own.connections_per_address_max,
+        )  # fmt: skip
+        if in_thread:
+            making = asyncio.ensure_future(asyncio.to_thread(make, *server.bound[0]))
+            try:
+                server.core = await asyncio.shield(making)
+            except BaseException:
+                await asyncio.wait([making])  # it may still write to the directory
+                await server.abort()
+                raise
+    except BaseException:
+        for disk in disks:
+            disk.abandon()
+        raise
+    return server
 
 
 async def _with_slaves(program: Program, settings: ServerSettings, certificates: Certificates) -> Program:
-    """Return a broker with the port where slaves copy its log; without one, if none was asked for and the port above is taken.
+    """Return a broker with the port where slaves copy its log; without one, if none is needed and the port above is taken.
 
     Raises PortTaken; then the broker is gone.
     """
@@ -241,7 +302,7 @@ async def _with_slaves(program: Program, settings: ServerSettings, certificates:
             settings.host, wanted, lambda _host, _port: feeding, clock, driver, busy_poll_us=0, certificates=certificates
         )
     except PortTaken as exc:
-        if own.slave_port:
+        if own.slave_port or own.lease:
             await program.kill()
             raise
         log.warning("no slave can copy this broker: %s; set slave_port (haListenPort) to a free one", exc)
@@ -253,30 +314,44 @@ async def _with_slaves(program: Program, settings: ServerSettings, certificates:
     return program._replace(slaves=slaves)
 
 
-async def standby(settings: ServerSettings, data: Path) -> Program:
-    """Return a slave of the broker that the settings name. It listens nowhere; it looks for its master once it is started.
+async def standby(settings: ServerSettings, data: Path, clock: Clock | None = None, pair_master: str | None = None) -> Program:
+    """Return a slave of the broker that the settings name, bound. It looks for its master once it is started.
+
+    ``pair_master``: see `halfmoon.broker.copies.standby.Standby`.
 
     Raises:
+        PortTaken: the port is in use; the directory was not touched then.
         StoreLocked: another process has the directory.
         StoreError: the store does not open.
+        SettingError: a certificate does not load, or accounts are wanted and make no sense.
     """
-    clock = Clock()
-    connections = _connections(settings, Certificates(settings.tls))
+    clock, certificates = clock or Clock(), Certificates(settings.tls)
+    connections = connections_of(settings, certificates)
     driver = AsyncioDriver(connections, clock)
-    disk = _disk(data, settings.store)
-    try:
-        core = Standby(settings.broker, replace(settings.store, data=str(data)), disk, clock.instant())
-    except BaseException:
-        disk.abandon()
-        raise
-    server = Server(core, [], clock, driver, busy_poll_us=0)
+    disks: list[RealDisk] = []
+
+    def make(_host: str, port: int) -> Serving:
+        disks.append(disk_of(data, settings.store))  # not before the port is ours
+        own = replace(settings.broker, port=port, broker_id=settings.broker.broker_id or 1)
+        epochs = Epochs.load(disks[0], random_source())
+        core = Standby(own, as_it_is(settings.store, data), disks[0], epochs, clock.instant())
+        if pair_master is not None:
+            core.pair_master, core.problem = pair_master, NO_MASTER
+        return Serving(core, own, disks[0], SystemRandom(), clock.instant(), rule_files(settings))
+
+    server = await _bound(settings, make, clock, driver, certificates, disks)
+    core = server.core
+    assert isinstance(core, Serving)
+    core.wake, server.on_turn, connections.lost = server.wake, core.stats.turned, core.registration.disconnected
+    _certify(core, certificates)
+    copying = Server(core.standby, [], clock, driver, busy_poll_us=0)
     return Program(
-        server, settings.host, 0, connections=connections, driver=driver, disk=disk, outgoing=Outgoing(server, core.following),
-        standby=core,
+        server, settings.host, server.bound[0][1], connections=connections, driver=driver, disk=disks[0], standby=core.standby,
+        serving=core, outgoing=Outgoing(copying, core.standby.following, connections.tls),
     )  # fmt: skip
 
 
-def _certify(core: Broker, certificates: Certificates) -> None:
+def _certify(core: Broker | Serving, certificates: Certificates) -> None:
     """Have a broker report its certificate; log it if its accounts have certificates that no client is asked for."""
     core.admin.certificate_expires_ms = lambda: certificates.expires_ms
     if core.access is not None and core.access.rules.certificates and not certificates.asks:
@@ -375,7 +450,7 @@ async def _run(make: Callable[[], Awaitable[Programs]], ready: Callable[[Program
             await each.server.stop()
         raise
     for each in watching:
-        each.watch([program.server for program in programs])
+        _watch(each, programs)
 
     async def tell() -> None:
         await _registered(programs)
@@ -398,9 +473,18 @@ async def _run(make: Callable[[], Awaitable[Programs]], ready: Callable[[Program
             task.cancel()
         for program in reversed(programs):
             await program.close()
-    lost = [core.lost_at_stop() for program in programs if (core := program.broker or program.standby) is not None]
+    lost = [core.lost_at_stop() for program in programs if (core := program.stored) is not None]
     if any(lost):
         raise NotSaved(f"stopped, and not all is saved: {'; '.join(filter(None, lost))}")
+
+
+def _watch(monitoring: Monitoring, programs: Programs) -> None:
+    """Have servers watched, and those of a member of a pair again whenever it changes its role."""
+    monitoring.watch([program.server for program in programs])
+    for program in programs:
+        if program.pair_member is not None:
+            monitoring.members.append(program.pair_member)
+            program.pair_member.on_program = lambda present: monitoring.watch([present.server])
 
 
 async def _monitoring(http: HttpSettings) -> list[Monitoring]:
@@ -417,13 +501,13 @@ async def _monitoring(http: HttpSettings) -> list[Monitoring]:
 async def _registered(programs: Programs) -> None:
     """Wait until each broker has registered with its name servers, or has tried to: before, clients find no way to it."""
     for program in programs:
-        if program.broker is not None and program.broker.registration.name_servers:
-            await wait_signal(program.broker.registration.tried, REGISTERED_MS)
+        if program.member is not None and program.member.registration.name_servers:
+            await wait_signal(program.member.registration.tried, REGISTERED_MS)
 
 
 async def _reached(programs: Programs) -> None:
     """Connect to each broker at the address that clients are told, and warn where nothing accepts; it may be right for others."""
-    await asyncio.gather(*(_reached_at(each.address, each) for each in programs if each.broker is not None))
+    await asyncio.gather(*(_reached_at(each.address, each) for each in programs if each.member is not None))
 
 
 async def _reached_at(address: str, program: Program) -> None:
@@ -444,63 +528,3 @@ def reachable(host: str) -> str:
     if host in ("", "0.0.0.0", "::", "[::]"):
         return "127.0.0.1"
     return f"[{host.strip('[]')}]" if ":" in host else host
-
-
-def _signs(settings: BrokerSettings) -> Signs:
-    """Return who signs what a broker asks: of name servers by the secret for registrations, else by its environment's account."""
-    own = credentials(os.environ)
-    registrar = Credentials(REGISTRAR, settings.register_secret) if settings.register_secret else own
-    name_servers = frozenset(split_addresses(settings.nameserver))
-    return lambda address: registrar if address in name_servers else own
-
-
-def _outgoing_tls(tls: TlsSettings, beside: str) -> OutgoingTls | None:
-    """Return how a broker's connections to name servers are encrypted. Follows BrokerStartup: so they are where only TLS is taken.
-
-    Raises SettingError: certificates do not load, or the name server ``beside`` requires one and there is none to show.
-    """
-    if not tls.enable and tls.server_mode is not TlsMode.ENFORCING:
-        return None
-    if beside and tls.server_client_auth is ClientCertificates.REQUIRE and not tls.client_cert:
-        raise SettingError(
-            "tls.server.need.client.auth=require is for the broker's own connection to the name server, too: give it a certificate"
-            f" (tls.client.certPath, tls.client.keyPath), or set tls.server.need.client.auth=optional ({see('tls')})"
-        )
-    asked = ClientTls(tls.client_trust, tls.client_cert, tls.client_key, tls.client_key_password, tls.client_auth_server)
-    return OutgoingTls(asked, frozenset(filter(None, [beside])))
-
-
-def _connections(settings: ServerSettings, certificates: Certificates, beside: str = "") -> Connections:
-    """Return the connections of a broker to name servers and other brokers. Raises SettingError."""
-    return Connections(signs=_signs(settings.broker), tls=_outgoing_tls(certificates.settings, beside), probed=True)
-
-
-def _disk(data: Path, settings: StoreSettings, *, report: bool = True) -> RealDisk:
-    disk = RealDisk(data, PERMISSIONS[settings.readable_by])
-    if report:
-        report_readable(data, disk.permissions)
-    return disk
-
-
-def _rule_files(settings: ServerSettings) -> RuleFiles | None:
-    """Return where a broker's accounts are, as its settings or RocketMQ's own variable say; None: in its data directory."""
-    broker = settings.broker
-    home = Path(os.environ.get("ROCKETMQ_HOME") or "/nonexistent")
-    if not broker.acl_enable or not (broker.acl_file or (home / RULES).exists()):
-        return None
-    path = Path(broker.acl_file).expanduser().absolute() if broker.acl_file else home / RULES
-    if not path.exists():  # a disk would make the directory
-        raise SettingError(f"{path}: there is no such file of accounts: see {see('access')}")
-    root, main = (path.parent, path.name) if broker.acl_file else (home, RULES)
-    return RuleFiles(RealDisk(root, PERMISSIONS[settings.store.readable_by]), str(root), main)
-
-
-def _as_it_is(settings: StoreSettings, data: Path) -> StoreSettings:
-    """Return the settings with the directory, and with the machine's memory where it was not set."""
-    settings = replace(settings, data=str(data))
-    if settings.memory_bytes:
-        return settings
-    try:
-        return replace(settings, memory_bytes=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    except (ValueError, OSError):
-        return settings

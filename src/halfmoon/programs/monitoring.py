@@ -13,10 +13,11 @@ import platform
 from collections.abc import Iterator, Mapping, Sequence
 from http import HTTPStatus
 from time import perf_counter
+from typing import Protocol
 
 from halfmoon import __version__
 from halfmoon.broker.broker import Broker
-from halfmoon.broker.copies.standby import Standby
+from halfmoon.broker.copies.serving import Serving
 from halfmoon.broker.metrics.declared import DIFFERENCE
 from halfmoon.broker.metrics.declared import METRICS as OF_BROKERS
 from halfmoon.broker.metrics.figures import Figures
@@ -57,6 +58,15 @@ METRICS = [
 """All that a page may have, besides ``process_…``."""
 
 
+class Member(Protocol):
+    """A member of a pair: `halfmoon.programs.pairs.member.Member`."""
+
+    name: str
+
+    def unready(self) -> str | None:
+        """Return why it neither follows nor serves now; None: it does."""
+
+
 class Monitoring:
     """Answers for servers, once `watch` has told it which. ``server`` has the port: started after them, stopped before."""
 
@@ -66,6 +76,8 @@ class Monitoring:
         self._settings = settings
         names = frozenset(settings.http_names.split(","))
         self.server = HttpServer({"/metrics": self.metrics, "/healthz": self.healthy, "/readyz": self.ready}, names)
+        self.members: list[Member] = []
+        """Members of pairs in this process, whose servers change with their roles."""
         self._servers: list[Server] = []
         self._figures: list[Figures] = []
         self._began_s = 0.0
@@ -115,7 +127,9 @@ class Monitoring:
     async def ready(self, _headers: Mapping[str, str]) -> HttpAnswer:
         """Answer whether the servers take what clients send, and whether a slave copies."""
         reasons = [f"broker {broker.settings.name}: {why}" for broker in self._brokers for why in _unready(broker)]
-        reasons += [f"slave of {slave.settings.name}: {why}" for slave in self._slaves if (why := slave.unready()) is not None]
+        slaves = () if self.members else self._slaves
+        reasons += [f"slave of {slave.settings.name}: {why}" for slave in slaves if (why := slave.standby.unready()) is not None]
+        reasons += [f"member of the pair {each.name}: {why}" for each in self.members if (why := each.unready()) is not None]
         return _verdict(reasons)
 
     @property
@@ -123,8 +137,8 @@ class Monitoring:
         return [server.core for server in self._servers if isinstance(server.core, Broker)]
 
     @property
-    def _slaves(self) -> list[Standby]:
-        return [server.core for server in self._servers if isinstance(server.core, Standby)]
+    def _slaves(self) -> list[Serving]:
+        return [server.core for server in self._servers if isinstance(server.core, Serving)]
 
     # ------------------------------------------------------------ gathering
 
@@ -166,6 +180,8 @@ class Monitoring:
             yield from _of_server(server)
             if isinstance(server.core, NameServer):
                 yield from routes.samples(server.core.routes)
+            if isinstance(server.core, Serving):
+                yield from server.core.services.samples((server.core.settings.name,), server.clock.instant())
         differences: dict[tuple[str, tuple[str, ...]], tuple[Metric, float]] = {}
         for figures, server in zip(self._figures, (server for server in self._servers if isinstance(server.core, Broker))):
             for sample in figures.samples(server.clock.instant()):
@@ -182,12 +198,12 @@ class Monitoring:
 
 def _of_server(server: Server) -> Samples:
     core = server.core
-    name = core.settings.name if isinstance(core, Broker) else "nameserver"
+    name = core.settings.name if isinstance(core, Broker | Serving) else "nameserver"
     yield CONNECTIONS, (name,), server.connection_count
     yield CONNECTIONS_MAX, (name,), server.connections_max
     if server.turn_times is not None:
         yield TURNS, (name,), server.turn_times
-    if isinstance(core, Broker | NameServer):
+    if isinstance(core, Broker | NameServer | Serving):
         for code, count in sorted(core.peers.refusals.items()):
             yield REFUSED, (name, str(code), _name_of(code)), count
 

@@ -102,4 +102,8 @@ KEY = Form(lambda text: len(text) <= 256 and text.isprintable(), "up to 256 prin
 """Access keys, secrets and tokens."""
 SECRET = Form(lambda text: not text or (16 <= len(text) <= 256 and text.isprintable()), "16 to 256 printable characters")
 PATH = Form(lambda text: text.isprintable() and "${" not in text, "a path as it is, without ${…}")
+LEASE = Form(
+    lambda text: not text or ("://" in text and len(text) <= 2048 and text.isprintable()),
+    "empty, or an URL: postgresql://…, etcd://… or kubernetes://…, of up to 2048 printable characters",
+)
 PASSWORD = Form(lambda text: text.isprintable() and len(text) <= 256, "up to 256 visible characters")

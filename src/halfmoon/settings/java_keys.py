@@ -61,7 +61,7 @@ _REASONS = {
         memTableFlushIntervalMs realTimePersistRocksDBConfig enableRocksDBLog rocksdbCQDoubleWriteEnable
         bottomMostCompressionTypeForConsumeQueueStore rocksdbCompressionType rocksdbFlushWalFrequency
         rocksdbWalFileRollingThreshold readUnCommitted enabledAppendPropCRC configManagerVersion""",
-    "there is no automatic failover, and a slave of Halfmoon serves nobody": """
+    "there is no automatic failover": """
         haMaxGapNotInSync offsetCheckInSlave totalReplicas minInSyncReplicas
         allAckInSyncStateSet enableAutoInSyncReplicas haFlowControlEnable maxHaTransferByteInSecond haMaxTimeSlaveNotCatchup
         syncMasterFlushOffsetWhenStartup maxSlaveResendLength syncFromLastFile asyncLearner dLegerGroup dLegerPeers dLegerSelfId
@@ -107,7 +107,6 @@ _REASONS = {
         messageStorePlugIn disableConsumeIfConsumerReadSlowly consumerFallbehindThreshold
         flushConsumerOffsetHistoryInterval realTimeNotifyConsumerChange
         enableNetWorkFlowControl enableBroadcastOffsetStore broadcastOffsetExpireSecond
-        slaveReadEnable
         broadcastOffsetExpireMaxSecond litePullMessageEnable forwardTimeout useServerSideResetOffset
         consumerOffsetUpdateVersionStep lockInStrictMode validateSystemTopicWhenUpdateTopic useStaticSubscription
         subscriptionExpiredTimeout coldCtrStrategyEnable usePIDColdCtrStrategy cgColdReadThreshold globalColdReadThreshold
@@ -129,7 +128,7 @@ PLACES = {
 REFUSED: dict[str, tuple[frozenset[str], str]] = {
     "enableDLegerCommitLog": (frozenset({"false"}), "replication by log consensus is not built"),
     "enableControllerMode": (frozenset({"false"}), "replication by a controller is not built"),
-    "duplicationEnable": (frozenset({"false"}), "there is no automatic failover, and a slave of Halfmoon serves nobody"),
+    "duplicationEnable": (frozenset({"false"}), "there is no automatic failover"),
     "storeType": (frozenset({"default"}), "the store has one form"),
     "enableConsumeQueueExt": (frozenset({"false"}), "extended queue entries are not built"),
 }

@@ -32,7 +32,7 @@ class ClientCertificates(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class TlsSettings:
-    """Settings of encrypted connections, those that are accepted (`server_…`) and those to name servers (`client_…`)."""
+    """Settings of encrypted connections, those that are accepted (`server_…`) and those to other servers (`client_…`)."""
 
     config_file: str = setting(
         "",
@@ -63,7 +63,10 @@ class TlsSettings:
         "", java="tls.server.trustCertPath", form=forms.PATH, why="CA certificates (PEM) that sign those of clients."
     )
     enable: bool = setting(
-        False, java="useTLS", why="Encrypt this broker's connections to name servers; ENFORCING does so, too. Also tls.enable."
+        False,
+        java="useTLS",
+        why="Encrypt this broker's connections to name servers, and a slave's to its master; ENFORCING does so, too. Also"
+        " tls.enable.",
     )
     client_auth_server: bool = setting(
         True, java="tls.client.authServer", why="Verify the certificates of name servers and the host that they stand for."

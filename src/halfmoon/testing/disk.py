@@ -44,7 +44,7 @@ class SimFile:
         self.given_back = False
         self._disk = disk
         pages = () if empty else range(0, len(data), PAGE_BYTES)
-        self._touched = {at // PAGE_BYTES for at in pages if data[at : at + PAGE_BYTES].strip(b"\0")}
+        self._touched = {at // PAGE_BYTES for at in pages if self.has_bytes(at // PAGE_BYTES)}
         self._boot = disk.boots
 
     def write(self, at: int, data: Buffer) -> None:
@@ -75,6 +75,10 @@ class SimFile:
         """Copy numbers in, each a write of its own."""
         for place, number in zip(places, numbers):
             self.write(int(place), int(number).to_bytes(4, "big", signed=True))
+
+    def has_bytes(self, page: int) -> bool:
+        """Whether a page is not all zeros."""
+        return bool(self.data[page * PAGE_BYTES : (page + 1) * PAGE_BYTES].strip(b"\0"))
 
     def view(self, at: int, size: int) -> memoryview:
         """Return bytes without copying."""
@@ -126,14 +130,32 @@ class SimFile:
         at = page * PAGE_BYTES
         self.durable[at : at + PAGE_BYTES] = self.data[at : at + PAGE_BYTES]
 
-    def after_power_loss(self, random: Random) -> bytearray:
-        """Return what a machine finds that lost power: unsynced pages are there or not."""
-        data = bytearray(self.durable)
+    def copy(self, data: Any) -> Any:
+        """Return a copy of what the page cache or the device holds of this file."""
+        if self.size < LAZY_BYTES:
+            return bytearray(data)
+        copied = zeros(self.size)
+        for at in (page * PAGE_BYTES for page in self._touched):
+            copied[at : at + PAGE_BYTES] = data[at : at + PAGE_BYTES]
+        return copied
+
+    def after_kill(self, path: str) -> SimFile:
+        """Return the file as the next process finds it, at a path."""
+        fresh = SimFile(self._disk, path, self.copy(self.data), self.copy(self.durable), set(self.dirty), empty=True)
+        fresh.modified_ms, fresh._touched = self.modified_ms, set(self._touched)
+        return fresh
+
+    def after_power_loss(self, path: str) -> SimFile:
+        """Return the file as a machine finds it that lost power: unsynced pages are there or not."""
+        data = self.copy(self.durable)
         for page in sorted(self.dirty):
-            if random.random() < 0.5:
+            if self._disk.random.random() < 0.5:
                 at = page * PAGE_BYTES
                 data[at : at + PAGE_BYTES] = self.data[at : at + PAGE_BYTES]
-        return data
+        fresh = SimFile(self._disk, path, data, self.copy(data), set(), empty=True)
+        fresh.modified_ms = self.modified_ms
+        fresh._touched = {page for page in self._touched if page not in self.dirty or fresh.has_bytes(page)}
+        return fresh
 
 
 class SimLock:
@@ -195,17 +217,10 @@ class SimDisk:
         self._files = {}
         durable_names: dict[str, SimFile] = {}
         for path, file in names.items():
-            if power:
-                data = file.after_power_loss(self.random)
-                fresh = SimFile(self, path, data, bytearray(data), set())
-            else:
-                fresh = SimFile(self, path, bytearray(file.data), bytearray(file.durable), set(file.dirty))
-            fresh.modified_ms = file.modified_ms
-            fresh._touched |= file._touched - (file.dirty if power else set())  # zeros that were written have their place
-            self._files[path] = fresh
+            self._files[path] = file.after_power_loss(path) if power else file.after_kill(path)
             self._make_directories(path)
             if power or self._durable_names.get(path) is file:
-                durable_names[path] = fresh
+                durable_names[path] = self._files[path]
         if not power:  # names that were removed but not durably stay in the device's view
             for path, file in self._durable_names.items():
                 if path not in durable_names and self._files.get(path) is None:

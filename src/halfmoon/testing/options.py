@@ -83,7 +83,7 @@ class BrokerOptions(TypedDict, total=False):
     cluster: str
     """Brokers of the same cluster share topics."""
     broker_id: int
-    """0 is the master; slaves are started by --slave-of."""
+    """0 is the master. Each slave of it has another number; the default of a slave is 1."""
     role: BrokerRole
     """SYNC_MASTER: a send is answered once slaves have copied it; see halfmoon docs replication."""
     slave_timeout_ms: int
@@ -94,12 +94,20 @@ class BrokerOptions(TypedDict, total=False):
     """SYNC_MASTER: when slaves lack more of the log than this, sends do not wait for them: the answer is 11."""
     master_slave_port: str
     """Where a slave copies the master's log, host:port; empty: it asks the master."""
+    slave_read_enable: bool
+    """Tell consumers to read messages from a slave that this machine does not have in memory any more."""
     slave_sync_ms: int
     """Interval at which a slave copies topics, groups and progress from the master."""
     slave_port: int
     """Port where slaves copy the log; 0: the one above the port for clients, or none where that is taken."""
     slave_address: str
     """Address that slaves connect to; empty: the one for clients."""
+    lease: str
+    """Where the lease of a pair is kept; two brokers of one name and lease are a pair; see halfmoon docs pairs."""
+    lease_ms: int
+    """Duration of the lease: the other broker takes over this long after the master was lost."""
+    copies_min: int
+    """Pair: copies without which nothing new is stored; 1: a broker goes on alone when the other is lost."""
     slaves_from: str
     """Slaves that may copy the log; empty: all, but with access control none; see halfmoon docs replication."""
     slave_chunk_bytes: int
@@ -287,7 +295,8 @@ class ClusterOptions(StoreOptions, total=False):
     server_trust: str
     """CA certificates (PEM) that sign those of clients."""
     enable: bool
-    """Encrypt this broker's connections to name servers; ENFORCING does so, too. Also tls.enable."""
+    """Encrypt this broker's connections to name servers, and a slave's to its master; ENFORCING does so, too. Also
+    tls.enable."""
     client_auth_server: bool
     """Verify the certificates of name servers and the host that they stand for."""
     client_trust: str
@@ -311,7 +320,7 @@ class ClusterOptions(StoreOptions, total=False):
     cluster: str
     """Brokers of the same cluster share topics."""
     broker_id: int
-    """0 is the master; slaves are started by --slave-of."""
+    """0 is the master. Each slave of it has another number; the default of a slave is 1."""
     role: BrokerRole
     """SYNC_MASTER: a send is answered once slaves have copied it; see halfmoon docs replication."""
     slave_timeout_ms: int
@@ -322,12 +331,20 @@ class ClusterOptions(StoreOptions, total=False):
     """SYNC_MASTER: when slaves lack more of the log than this, sends do not wait for them: the answer is 11."""
     master_slave_port: str
     """Where a slave copies the master's log, host:port; empty: it asks the master."""
+    slave_read_enable: bool
+    """Tell consumers to read messages from a slave that this machine does not have in memory any more."""
     slave_sync_ms: int
     """Interval at which a slave copies topics, groups and progress from the master."""
     slave_port: int
     """Port where slaves copy the log; 0: the one above the port for clients, or none where that is taken."""
     slave_address: str
     """Address that slaves connect to; empty: the one for clients."""
+    lease: str
+    """Where the lease of a pair is kept; two brokers of one name and lease are a pair; see halfmoon docs pairs."""
+    lease_ms: int
+    """Duration of the lease: the other broker takes over this long after the master was lost."""
+    copies_min: int
+    """Pair: copies without which nothing new is stored; 1: a broker goes on alone when the other is lost."""
     slaves_from: str
     """Slaves that may copy the log; empty: all, but with access control none; see halfmoon docs replication."""
     slave_chunk_bytes: int

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
+from halfmoon.cli.cluster.overview import _cells
 from halfmoon.hot import NATIVE
+from halfmoon.results import BrokerStatus
 from halfmoon.testing.local import LocalCluster
 from tests.waiting import until
 
@@ -41,3 +45,24 @@ def test_a_broker_that_does_not_answer_is_said_and_exit_code_1(run_alone, tmp_pa
     assert "does not answer: connect to" in ran.out
     assert "127.0.0.9" in broker["fault"]
     assert (broker["name"], broker["version"], broker["uptime_ms"]) == ("broker-a", None, None)
+
+
+@pytest.mark.parametrize(
+    ("behind", "shown"), [((None, None), "-"), ((0, 0), "0 B"), ((2048, None), "2.0 KiB"), ((2048, 61_000), "2.0 KiB for 1m01s")]
+)
+def test_people_see_how_far_a_slave_is_behind(behind, shown):
+    broker = BrokerStatus(
+        "a", 1, "a:1", "C", "V4", None, None, 1.5, 0.0, 1, 1, None, None, None, None, None, None, "reports", *behind
+    )
+    assert _cells(broker)[-1] == shown
+
+
+def test_the_options_of_a_switch_stand_behind_it(run):
+    ran = run("cluster", "--json", "switch", "broker-a")
+    assert (ran.code, "options of these commands stand behind them: halfmoon cluster switch NAME --json" in ran.err) == (2, True)
+
+
+def test_a_broker_without_a_pair_cannot_be_switched_and_an_unknown_one_is_named(run, cluster):
+    ran = run("cluster", "switch", "broker-a")
+    assert f"broker broker-a at {cluster.broker} is not in a pair: start it with --lease" in ran.err
+    assert "there is no broker 'broker-x'; known: broker-a" in run("cluster", "switch", "broker-x").err

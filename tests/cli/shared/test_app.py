@@ -165,7 +165,7 @@ def test_an_alias_runs_the_command_and_both_helps_name_it(capsys):
         """Show a thing."""
         seen.append("shown")
 
-    app.main(["describe"], standalone_mode=False)
+    app.main(["describe"], prog_name="things", standalone_mode=False)
     app.main(["--help"], standalone_mode=False)
     app.main(["describe", "--help"], standalone_mode=False)
 

@@ -16,11 +16,16 @@ ORDER = Message("orders", b"paid")
 SLOW_MS = 10
 
 
-class Moving:
-    """A broker that dies, and is registered at a new address later."""
+def gone(address: str) -> ConnectFailed:
+    return ConnectFailed("Connection refused", address)
 
-    def __init__(self, script: Scripted, **values: object) -> None:
+
+class Moving:
+    """A broker that dies, or leaves a slave behind, and is registered at a new address later."""
+
+    def __init__(self, script: Scripted, *, leaves_slave: bool = False, **values: object) -> None:
         self.script = script
+        slave = Reply(14, remark="service not available now: this broker is a slave")
         self.listens, self.registered = "old:1", "old:1"
         self.silent = False
         self.sender = producer(script, **values)
@@ -28,7 +33,7 @@ class Moving:
         stores = stored()
         script.on(
             SendMessageV2,
-            lambda seen: stores(seen) if seen.address == self.listens else ConnectFailed("Connection refused", seen.address),
+            lambda seen: stores(seen) if seen.address == self.listens else slave if leaves_slave else gone(seen.address),
         )
         script.run(self.sender.send(ORDER))
 
@@ -55,6 +60,20 @@ def test_the_first_send_after_a_broker_moved_arrives(way: str, queue: MessageQue
     assert script.asked(SendMessageV2)[-1].address == "new:1"
     assert result is None or result.status is SendStatus.SEND_OK
     assert script.now - begin <= SLOW_MS
+    assert moving.inquiries() == 2
+
+
+@pytest.mark.parametrize("queue", [None, MessageQueue("orders", "broker-a", 2)], ids=["any queue", "a queue of the caller's"])
+@pytest.mark.parametrize("way", ["send", "send_async"])
+def test_the_first_send_after_a_master_became_a_slave_arrives_at_the_new_one(way: str, queue: MessageQueue | None):
+    script = Scripted()
+    moving = Moving(script, leaves_slave=True)
+    moving.listens = moving.registered = "new:1"
+
+    result = script.run(getattr(moving.sender, way)(ORDER, queue=queue))
+
+    assert result.status is SendStatus.SEND_OK
+    assert script.asked(SendMessageV2)[-1].address == "new:1"
     assert moving.inquiries() == 2
 
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from halfmoon.client.aio import AsyncPullConsumer
 from halfmoon.console.sampler import SAMPLE_MS
 from halfmoon.errors import ConnectFailed
-from halfmoon.results import ClientList, ConnectedClient
+from halfmoon.results import ClientList, ConnectedClient, SlaveStatus
 from tests.console.conftest import Site
 from tests.console.test_sampler import APACHES, BROKER, SILENT, Cluster
 
@@ -160,6 +160,36 @@ async def test_one_broker_with_its_own_statistics(site, cluster):
     assert "transactionsPending" in page
     assert '<h1>Broker <code title="broker-a">broker-a</code></h1>' in page
     assert "<title>Broker broker-a · Halfmoon</title>" in page
+
+
+async def test_the_slaves_of_a_master_and_how_far_each_is_behind(site, cluster):
+    async def slaves(address):
+        assert address == cluster.broker
+        return [SlaveStatus("10.0.0.9:4000", 2048, 61_000, False), SlaveStatus(HOSTILE, 0, 0, True)]
+
+    assert "Slaves" not in await site.text("/broker", address=cluster.broker)
+    site.admin.slaves = slaves
+    page = await site.text("/broker", address=cluster.broker)
+    assert "Slaves Connection Behind Behind for State 10.0.0.9:4000 2.0 KiB 1m01s too far behind" in text_of(page)
+    assert "0 B 0.0s in sync" in text_of(page)
+    assert "<script>alert" not in page
+
+
+@pytest.mark.parametrize(
+    ("behind", "shown"), [((0, None), "Behind its master: 0 B ."), ((2048, 61_000), "Behind its master: 2.0 KiB for 1m01s .")]
+)
+async def test_a_slave_says_how_far_it_is_behind(site, cluster, behind, shown):
+    slave = replace(BROKER, id=1, address=cluster.broker, behind_bytes=behind[0], behind_ms=behind[1])
+    answers(site, slave)
+    assert shown.replace(" .", ".") in text_of(await site.text("/broker", address=cluster.broker))
+
+
+async def test_a_member_of_a_pair_says_its_role(site, cluster):
+    member = replace(BROKER, address=cluster.broker, pair=f"master of epoch 3, complete: {HOSTILE}")
+    answers(site, member)
+    page = await site.text("/broker", address=cluster.broker)
+    assert "Pair: master of epoch 3, complete: " in text_of(page)
+    assert "<script>alert" not in page
 
 
 async def test_an_address_that_is_no_broker_of_the_cluster_is_not_asked(site, cluster):

@@ -33,7 +33,11 @@ final class Senders {
         Orders.verb("queues", order -> queues(producer(order).fetchPublishMessageQueues(order.getString("topic"))));
         Orders.verb("load", order -> {
             DefaultMQProducer producer = producer(order);
-            return Load.start(order.getString("group"), number -> facts(producer.send(Bodies.message(order, number))), number -> "key-" + number);
+            int pause = order.getIntValue("pause_ms");
+            return Load.start(order.getString("group"), number -> {
+                Thread.sleep(pause);
+                return facts(producer.send(Bodies.message(order, number)));
+            }, number -> "key-" + number);
         });
         Load.verbs();
     }
@@ -48,6 +52,9 @@ final class Senders {
         producer.setInstanceName("peer-" + order.getString("group"));
         if (order.containsKey("timeout_ms")) {
             producer.setSendMsgTimeout(order.getIntValue("timeout_ms"));
+        }
+        if (order.containsKey("routes_ms")) {
+            producer.setPollNameServerInterval(order.getIntValue("routes_ms"));
         }
         if (order.containsKey("retries")) {
             producer.setRetryTimesWhenSendFailed(order.getIntValue("retries"));

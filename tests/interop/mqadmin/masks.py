@@ -55,8 +55,8 @@ _UNORDERED = ("topicList", "statsAll", "producer")
 _OWN_TOPICS = re.compile(r"(\S+ +)?(RMQ_SYS_TRANS_(OP_)?HALF_TOPIC|rmq_sys_HALFMOON_BATCHES|rmq_sys_wheel_timer)\b")
 """Topics that Apache's broker makes when they are first needed, or does not have."""
 _OURS = re.compile(
-    r"(<broker> +)?(acl\w+|batch\w+|transactions\w+|nativeVersion|requestsRefused|slavesGetWholeLog|getTransferredTps"
-    r"|brokerFaults) *:"
+    r"(<broker> +)?(acl\w+|batch\w+|transactions\w+|nativeVersion|requestsRefused|getTransferredTps"
+    r"|brokerFaults|copiesEpochs|pairState|pairEpoch) *:"
 )
 """Runtime information that only ours has."""
 

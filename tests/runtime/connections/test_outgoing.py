@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
-from halfmoon.effects import Write
+from halfmoon.effects import Close, Write
 from halfmoon.instant import Instant
 from halfmoon.runtime.clock import Clock
+from halfmoon.runtime.connections.encrypted import OutgoingTls
 from halfmoon.runtime.connections.outgoing import Outgoing
+from halfmoon.runtime.server.certificates import Certificates
 from halfmoon.runtime.server.server import Server
+from halfmoon.runtime.tls import ClientTls
+from halfmoon.settings.tls import TlsMode, TlsSettings
+from tests.authority import Authority
 from tests.runtime.server.echo import Echo, serving
 from tests.waiting import soon
 
@@ -81,3 +87,63 @@ async def test_an_address_that_makes_no_sense_does_not_end_it(caplog: pytest.Log
     await outgoing.start()
     await soon(lambda: len(caller.refusals) > 1 or "connecting failed" in caplog.text)
     await outgoing.stop()
+
+
+# ---------------------------------------------------------------- TLS
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path / "certificates")
+
+
+def certificates(authority: Authority, *hosts: str, mode: TlsMode = TlsMode.ENFORCING) -> Certificates:
+    pair = authority.pair("server", *hosts)
+    return Certificates(TlsSettings(server_mode=mode, server_cert=pair.cert, server_key=pair.key))
+
+
+@pytest.mark.parametrize("mode", [TlsMode.ENFORCING, TlsMode.PERMISSIVE])
+async def test_it_speaks_tls_in_both_directions_and_again_after_an_end(authority: Authority, mode: TlsMode) -> None:
+    echo, large = Echo(), bytes(range(256)) * 12_000
+    async with serving(echo, certificates=certificates(authority, mode=mode)) as (running, (host, port)):
+        caller = Caller(f"{host}:{port}")
+        outgoing = Outgoing(Server(caller, [], Clock()), caller, OutgoingTls(ClientTls(ca=authority.ca)))
+        await outgoing.start()
+        await soon(lambda: b"".join(heard(caller)) == b"hello")
+        assert all(connection._encryption is not None for connection in running._connections.values())
+        (peer,) = {told[1] for told in caller.told if told[0] == "connected"}
+        caller.left.append(Write(peer, [large, large]))
+        outgoing._server.wake()
+        await soon(lambda: b"".join(heard(caller)) == b"hello" + large + large)
+        for connection in list(running._connections.values()):
+            connection.close("the test ends it")
+        await soon(lambda: b"".join(heard(caller)) == b"hello" + large + large + b"hello")
+        await outgoing.stop()
+        await soon(lambda: running.connection_count == 0)
+
+
+@pytest.mark.parametrize(
+    ("host", "trusted", "reason"),
+    [
+        ("127.0.0.1", False, "nobody trusted signed"),
+        ("localhost", True, "another name"),
+        (None, True, "hung up during the handshake"),
+    ],
+)
+async def test_a_master_that_cannot_prove_who_it_is_is_told_nothing(
+    authority: Authority, tmp_path: Path, host: str | None, trusted: bool, reason: str
+) -> None:
+    echo = Echo()
+    offered = None if host is None else certificates(authority, host)
+    trust = authority if trusted else Authority(tmp_path / "others")
+    async with serving(echo, certificates=offered) as (_, (address, port)):
+        if host is None:
+            echo.answer = lambda peer, data: [Close(peer, "no frame")]
+        caller = Caller(f"{address}:{port}")
+        outgoing = Outgoing(Server(caller, [], Clock()), caller, OutgoingTls(ClientTls(ca=trust.ca)))
+        await outgoing.start()
+        await soon(lambda: len(caller.refusals) > 1)
+        assert reason in caller.refusals[0][1]
+        assert not any(told[0] == "connected" for told in caller.told)
+        assert not any(b"hello" in data for turn in echo.commits for _, data in turn)
+        await outgoing.stop()

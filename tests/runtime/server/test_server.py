@@ -440,16 +440,19 @@ async def test_no_turn_comes_after_the_stop() -> None:
     assert core.told[-1] != "commit"
 
 
-async def test_the_end_of_a_work_that_outlasts_the_stop_is_not_told(caplog: pytest.LogCaptureFixture) -> None:
-    core, begun, ended = Echo(), threading.Event(), threading.Event()
-    told: list[Any] = []
+async def test_the_end_of_a_work_that_outlasts_the_stop_is_not_told_and_can_be_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+    core, begun, may_end, ended, told = Echo(), threading.Event(), threading.Event(), list[Any](), list[Any]()
     async with serving(core) as (running, _):
-        core.left.append(Work(lambda: begun.set() or ended.wait(30), lambda outcome, now: told.append(outcome), name="a long sync"))
+        core.left.append(Work(lambda: begun.set() or ended.append(may_end.wait(30)), lambda *end: told.append(end), name="a sync"))
         running.wake()
         await soon(begun.is_set)
         await running.stop(0)
-        ended.set()
-        await soon(lambda: "a long sync" in caplog.text)
+        joining = asyncio.create_task(asyncio.to_thread(running.join))
+        assert ended == []
+        may_end.set()
+        await joining
+        assert ended == [True]
+        await soon(lambda: "a sync" in caplog.text)
     assert told == []
 
 

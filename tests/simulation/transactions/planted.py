@@ -157,7 +157,7 @@ def hurried(broker: Any) -> None:
 
 
 class _NeverWaiting:
-    sync_flush = False
+    holds_back = False
 
     def __init__(self, store: Any) -> None:
         self._store = store

@@ -154,6 +154,8 @@ def cluster(nameserver: str) -> Iterator[Check]:
 def _broker(name: str, version: str, info: Mapping[str, str], took_ms: float) -> Iterator[Check]:
     if fault := info.get("brokerFaults"):
         yield Check(name, PROBLEM, fault, f"see {see('production')}")
+    if pair := info.get("pairState"):
+        yield Check(f"pair of {name}", OK if fault is None else NOTE, pair)
     yield _far(name, took_ms, f"version {version}, answers")
     running_ms, started = running_of(info.get("runtime", "")), info.get("bootTimestamp", "")
     if running_ms is None or not started.isdecimal():

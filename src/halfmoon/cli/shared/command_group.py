@@ -44,7 +44,7 @@ COMMANDS = {
     "acl": ("halfmoon.cli.acl.commands", "List, add and remove accounts, and explain what one may do."),
     "config": ("halfmoon.cli.cluster.config", "Show and change the settings of running brokers and name servers."),
     "client": ("halfmoon.cli.cluster.clients", "List the producers and consumers that are connected."),
-    "cluster": ("halfmoon.cli.cluster.overview", "Show clusters and their brokers."),
+    "cluster": ("halfmoon.cli.cluster.overview", "Show clusters and their brokers; change the master of a pair."),
     "context": ("halfmoon.cli.contexts.commands", "Name clusters, and choose the one that commands ask."),
     "status": ("halfmoon.cli.status.command", "Show whether the cluster is healthy, degraded or down."),
     "console": ("halfmoon.cli.console.commands", "Look into a cluster and change it, in a browser."),

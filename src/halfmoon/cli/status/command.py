@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -94,9 +95,7 @@ def _show(status: ClusterStatus) -> None:
     if status.health == "down" and not status.findings:
         say(f"  {NO_NAME_SERVER}")
     if status.brokers:
-        show_table("brokers", BROKER_COLUMNS, map(_row, status.brokers))
-    if slow := [broker.name for broker in status.brokers if broker.native == ""]:
-        say(f"without halfmoon-native, so with less throughput: {', '.join(dict.fromkeys(slow))}")
+        _show_brokers(status.brokers)
     if status.backlog:
         rows = [
             (
@@ -109,6 +108,15 @@ def _show(status: ClusterStatus) -> None:
             for group, behind in status.backlog.items()
         ]
         show_table("backlog", ("group", "messages behind", "behind for", "redelivery", "members"), rows)
+
+
+def _show_brokers(brokers: Sequence[BrokerStatus]) -> None:
+    show_table("brokers", BROKER_COLUMNS, map(_row, brokers))
+    for broker in brokers:
+        if broker.pair:
+            say(f"pair {broker.name}/{broker.id}: {broker.pair}")
+    if slow := [broker.name for broker in brokers if broker.native == ""]:
+        say(f"without halfmoon-native, so with less throughput: {', '.join(dict.fromkeys(slow))}")
 
 
 BROKER_COLUMNS = (

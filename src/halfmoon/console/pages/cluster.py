@@ -24,13 +24,16 @@ async def brokers(asked: Asked) -> Facts:
 
 
 async def broker(asked: Asked) -> Facts:
-    """Return one broker of the cluster, and its statistics as it names them."""
+    """Return one broker of the cluster, the slaves of a master, and its statistics as it names them."""
     address = asked.text("address")
     found = [each for each in await asked.admin.brokers() if each.address == address]
     if not found:  # nor is anything else asked: an address that somebody typed may be anybody's
         raise UsageError(f"the cluster has no broker {address}")
-    info = {} if found[0].version is None else await asked.admin.broker_runtime_info(address)
-    return {"heading": found[0].name, "broker": found[0], "statistics": dict(sorted(info.items())[:ROWS_MAX])}
+    reports = found[0].version is not None
+    info = await asked.admin.broker_runtime_info(address) if reports else {}
+    slaves = await asked.admin.slaves(address) if reports and not found[0].id else []
+    statistics = dict(sorted(info.items())[:ROWS_MAX])
+    return {"heading": found[0].name, "broker": found[0], "slaves": slaves, "statistics": statistics}
 
 
 def name_servers(asked: Asked) -> list[str]:

@@ -110,6 +110,8 @@ class Server:
         self.feed: Feed = core.feed
         self.on_turn: Callable[[int], None] | None = None
         """Called after each turn with how many milliseconds it took, its replies included."""
+        self.valid: Callable[[], bool] | None = None
+        """Whether the core may answer at all, asked before anything is sent; once it may not, it is not heard again."""
         self.turn_times: TurnTimes | None = None
         """Where how long turns take is counted; None: nobody asks."""
         self._sockets: list[socket.socket] = []
@@ -234,6 +236,11 @@ class Server:
         self.core = NullCore()
         await self.stop(0)
 
+    def join(self) -> None:
+        """Wait, after the end, for works that threads still carry out: from then on none of them changes anything. Blocks."""
+        if self._pool is not None:
+            self._pool.shutdown()
+
     async def _close_connections(self) -> None:
         for connection in list(self._connections.values()):
             connection.transport.close()
@@ -330,6 +337,9 @@ class Server:
     # ------------------------------------------------------------ effects
 
     def _carry_out(self, now: Instant) -> None:
+        if self.valid is not None and not self.valid():
+            self._silence()
+            return
         connections = self._connections
         more = True
         while more:  # the end of a work may leave more; a write never does
@@ -348,6 +358,14 @@ class Server:
                     self._start(cast(Start, effect))
         if self._timer is None or self._timer_at - now.steady > TIMER_SLACK_MS:
             self._set_timer(now)
+
+    def _silence(self) -> None:
+        """Send nothing more: connections are cut, and what the core wants is left."""
+        if not isinstance(self.core, NullCore):
+            log.error("nothing more is answered: this server may not answer any longer")
+            self.core = NullCore()
+        for connection in list(self._connections.values()):
+            connection.transport.abort()
 
     def _start(self, start: Start) -> None:
         assert self.driver is not None, "a core that starts operations needs a driver"

@@ -18,10 +18,11 @@ from halfmoon.errors import HalfmoonError
 from halfmoon.testing.cluster import Cluster
 
 ALONE = (
-    "cluster", "server_kind", "broker_runtime_info", "broker_config", "update_broker_config", "name_server_config",
+    "cluster", "server_kind", "slaves", "broker_runtime_info", "broker_config", "update_broker_config", "name_server_config",
     "update_name_server_config", "topics", "topic_configs", "topic_route", "group_configs", "kv", "kv_list", "put_kv",
     "delete_kv", "min_offset", "max_offset", "end_before", "search_offset", "message_by_offset_id", "messages_at",
     "end_transaction", "resume_half", "consume_directly", "replays", "replay_dead_letter", "resend", "skip_message",
+    "switch_master", "take_over",
 )  # fmt: skip
 """Operations that ask name servers, or one broker that the caller names."""
 OF_ACCOUNTS = ("accounts", "put_account", "rotate_secret", "delete_account", "explain_access")

@@ -14,7 +14,7 @@ from halfmoon.client.core.produce.outgoing import Outgoing
 from halfmoon.client.core.produce.send import Sender
 from halfmoon.client.core.produce.send_result import send_result
 from halfmoon.effects import Op, now, sleep
-from halfmoon.errors import ConnectFailed, HalfmoonError, NetworkError, NoPermission, UsageError
+from halfmoon.errors import ConnectFailed, HalfmoonError, NetworkError, NoPermission, ServiceNotAvailable, UsageError
 from halfmoon.model import WAIT, MessageQueue, SendResult, SendStatus
 from halfmoon.wire import properties as wire_properties
 
@@ -72,10 +72,10 @@ def _attempt(sender: Sender, encoded: Encoded, queue: MessageQueue, timeout_ms: 
     target = MessageQueue(topic, queue.broker_name, queue.queue_id)
     try:
         reply = yield from call(address, sender.header(outgoing, target, at), encoded.body, timeout_ms)
-    except ConnectFailed:
+        result = send_result(reply, outgoing, target, address, sender.settings.namespace)
+    except (ConnectFailed, ServiceNotAvailable):
         yield from sender.routes.look_for(topic, queue.broker_name)  # for the next attempt
         raise
-    result = send_result(reply, outgoing, target, address, sender.settings.namespace)
     if result.status is not SendStatus.SEND_OK:
         raise NetworkError(f"{queue.broker_name} stored it, but answered {result.status.name}", address)
     return result

@@ -27,6 +27,7 @@ from halfmoon.errors import (
     NoPermission,
     NotRunning,
     SendFailed,
+    ServiceNotAvailable,
     TooManyRequests,
     UsageError,
     failure_text,
@@ -150,6 +151,8 @@ class Sender:
 
     def continue_send(self, first: FirstAttempt, error: Exception | None, *, asynchronous: bool) -> Op[SendResult]:
         """Go on after a first attempt that failed with an error, or (None) could not be made at once; as `send`."""
+        if isinstance(error, ServiceNotAvailable) and (yield from self._moved(first.queue, first.address)) is not None:
+            error = None  # it is made again, where the broker is now
         if asynchronous:
             return (yield from self.deliver_async(first.outgoing, first.target, first.begin, first.budget_ms, first.queue, error))
         if first.target is None:
@@ -388,7 +391,7 @@ class Sender:
     def attempt(self, outgoing: Outgoing, queue: MessageQueue, begin: int, budget_ms: int, at: int | None = None) -> Op[SendResult]:
         """Send once, with what is left of the budget, and note how long it took or that it failed; ``at`` is now (steady).
 
-        Where no connection could be made, nothing was sent: a broker that has moved gets it at its new address.
+        Where nobody connects, or who answers takes no writes (a slave that was left behind), a broker that moved gets it elsewhere.
         """
         address = self._known_address(queue)
         if address is None or at is None:
@@ -403,7 +406,7 @@ class Sender:
             result = send_result(reply, outgoing, queue, address, self.settings.namespace)
         except (NetworkError, BrokerError) as exc:
             yield from self._note(outgoing, queue, address, born_ms, start, None)
-            if not isinstance(exc, ConnectFailed) or (yield from self._moved(queue, address)) is None:
+            if not isinstance(exc, ConnectFailed | ServiceNotAvailable) or (yield from self._moved(queue, address)) is None:
                 raise
             return (yield from self.attempt(outgoing, queue, begin, budget_ms))
         if self.faults.enabled or self.tracer is not None:

@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import isfinite
 
+import msgspec
+
 from halfmoon.client.core.admin.admin import AdminCore
+from halfmoon.client.core.ask import ask
 from halfmoon.effects import Op, gather, now
-from halfmoon.errors import AccessRefused, BrokerError, HalfmoonError, NetworkError, text_of
-from halfmoon.results import BrokerStatus
+from halfmoon.errors import AccessRefused, BrokerError, HalfmoonError, NetworkError, RequestNotSupported, text_of
+from halfmoon.results import BrokerStatus, SlaveStatus
+from halfmoon.wire.bodies import CopiesState, from_json
+from halfmoon.wire.headers.admin import GetBrokerHaStatus
 
 
 def brokers(admin: AdminCore) -> Op[list[BrokerStatus]]:
@@ -29,7 +34,22 @@ def brokers(admin: AdminCore) -> Op[list[BrokerStatus]]:
             raise outcome
         else:
             found.append(_broker(*member, outcome, "reports", None, at_ms))
-    return found
+    ends = {
+        (name, broker_id): _count(info.get("commitLogMaxOffset"))
+        for (name, broker_id, *_), info in zip(members, outcomes)
+        if not isinstance(info, Exception)
+    }
+    return [_compared(each, ends) if each.id and each.behind_bytes is None else each for each in found]
+
+
+def slaves(admin: AdminCore, broker_address: str) -> Op[list[SlaveStatus]]:
+    """Return the slaves that copy a master's log; none where it does not report them, as RocketMQ 4."""
+    try:
+        reply = yield from ask(broker_address, GetBrokerHaStatus(), timeout_ms=admin.settings.request_timeout_ms)
+    except RequestNotSupported:
+        return []
+    state = from_json(CopiesState, reply.body)
+    return [SlaveStatus(each.addr, each.diff, each.behind_ms, each.in_sync) for each in state.ha_connection_info]
 
 
 def _silence(error: HalfmoonError) -> tuple[str, str]:
@@ -64,7 +84,16 @@ def _broker(
         fault=fault or info.get("brokerFaults") or None,
         certificate_expires_ms=_count(info.get("tlsCertificateExpires")),
         state=state,
+        pair=info.get("pairState"),
+        behind_bytes=_count(info.get("slaveBehindBytes")),
+        behind_ms=_count(info.get("slaveBehindMs")),
     )
+
+
+def _compared(slave: BrokerStatus, ends: Mapping[tuple[str, int], int | None]) -> BrokerStatus:
+    """Return the status of a slave that does not report how far it is behind: by the end of its log and of its master's."""
+    end, masters = ends.get((slave.name, slave.id)), ends.get((slave.name, 0))
+    return slave if end is None or masters is None else msgspec.structs.replace(slave, behind_bytes=max(0, masters - end))
 
 
 def _first_number(text: str | None) -> float:

@@ -1,0 +1,1 @@
+"""Administration of pairs: two brokers of one name, of which one is the master."""

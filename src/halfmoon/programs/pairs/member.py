@@ -1,0 +1,320 @@
+"""`Member`: one of two brokers of a name: follows the master, or is it, as the lease says, and changes its role in this process.
+
+A life begins as a follower of whoever has the lease. Once this member has it, the copy is closed and a broker starts on its
+directory. When the lease is lost the broker ends as a killed process does, for nothing more may be answered, and the next life
+begins. Decides nothing: `halfmoon.broker.pairs.lease` does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from halfmoon.broker.pairs.lease import Lease, Outcome, Role, Step
+from halfmoon.errors import HalfmoonError, LeaseUnavailable, SettingError
+from halfmoon.instant import Steady
+from halfmoon.ports import LeaseStore
+from halfmoon.programs.configuration import ServerSettings
+from halfmoon.programs.embedded import Program, broker, standby
+from halfmoon.programs.embedded import start as start_programs
+from halfmoon.programs.ports import server_on
+from halfmoon.programs.resources.directory import random_source
+from halfmoon.runtime.clock import Clock
+from halfmoon.runtime.files.disk import RealDisk
+from halfmoon.runtime.files.permissions import PERMISSIONS
+from halfmoon.runtime.leases import lease_store
+from halfmoon.runtime.server.null_core import NullCore
+from halfmoon.runtime.server.process import STOP_MS, Address
+from halfmoon.runtime.server.server import CONNECTIONS_MAX, Server
+from halfmoon.store.checkpoint import lost_power
+from halfmoon.store.epochs import Epochs
+from halfmoon.store.layout import LOCK
+from halfmoon.store.log.cutting import cut_log
+
+log = logging.getLogger("halfmoon.serve")
+
+PAUSE_S = 1.0
+"""Pause after a life that failed."""
+LOOK_S = 0.1
+"""Longest time between two looks at what a follower says."""
+
+
+class Member:
+    """A member of a pair, as `halfmoon.runtime.server.process.RunnableServer`.
+
+    ``program`` is what runs now; None: between two roles. ``on_program`` is called with each one once it is started.
+    """
+
+    connections_max = CONNECTIONS_MAX
+
+    def __init__(self, settings: ServerSettings, data: Path, leases: LeaseStore) -> None:
+        own = settings.broker
+        self._settings, self._data, self._leases = settings, data, leases
+        self.name, self.address = f"{own.cluster}/{own.name}", f"{own.address}:{own.port}"
+        self.clock = Clock(monotonic=_since_boot_ns)
+        self.lease: Lease | None = None
+        self.program: Program | None = None
+        self.on_program: Callable[[Program], None] = lambda program: None
+        self.problem: str | None = None
+        """Why this member neither follows nor serves; None: it does."""
+        self._changed = asyncio.Event()
+        self._stopping = False
+        self._life: asyncio.Task[None] | None = None
+        self._keeping: asyncio.Task[None] | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="halfmoon-lease")
+
+    @property
+    def present(self) -> Program | None:
+        """Program that runs now; None: between two roles."""
+        return self.program
+
+    @property
+    def is_master(self) -> bool:
+        """Return whether a broker serves here."""
+        return self.program is not None and self.program.broker is not None
+
+    def unready(self) -> str | None:
+        """Return why this member neither follows nor serves now; None: it does."""
+        return self.problem or ("it changes its role" if self.program is None else None)
+
+    # ------------------------------------------------------------ life
+
+    async def start(self) -> list[Address]:
+        """Begin the first life."""
+        self._life = asyncio.get_running_loop().create_task(self._live())
+        return []
+
+    async def stop(self, within_ms: int = STOP_MS) -> None:
+        """Stop cleanly: a master has its follower copy the end, and releases the lease to it."""
+        self._stopping = True
+        if self._life is not None:
+            self._life.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._life
+        await self._hand_over(within_ms)
+        await self._end_keeping()
+        self._thread.shutdown(wait=False, cancel_futures=True)
+        await asyncio.get_running_loop().run_in_executor(None, self._leases.close)
+
+    async def abort(self) -> None:
+        """End as a killed process does."""
+        self._stopping = True
+        for task in (self._life, self._keeping):
+            if task is not None:
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
+        if self.program is not None:
+            await self.program.kill()
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    async def _hand_over(self, within_ms: int) -> None:
+        """End the role of a master: nothing more is acknowledged, then whoever has everything may take the lease at once."""
+        program, lease = self.program, self.lease
+        self.program = None
+        if program is None:
+            return
+        for server in reversed(program.servers):
+            await server.stop(within_ms)
+        if lease is not None and lease.role is Role.MASTER:
+            record = lease.record
+            others = [] if record is None else [member for member in record.in_sync if member != lease.member]
+            lease.release(others[0] if others else lease.member, self._now())
+            self._changed.set()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(within_ms / 1000):
+                    while not lease.is_released or lease.is_busy:
+                        await asyncio.sleep(0.01)
+        await program.close()
+
+    async def _live(self) -> None:
+        while True:
+            try:
+                await self._once()
+            except (HalfmoonError, OSError) as exc:
+                self._said(str(exc))
+                await asyncio.sleep(PAUSE_S)
+            except Exception:
+                log.exception("a member of a pair failed")
+                await asyncio.sleep(PAUSE_S)
+            finally:
+                if not self._stopping and self.program is not None:
+                    program, self.program = self.program, None
+                    await program.kill()
+                    await program.join()
+
+    def _said(self, problem: str) -> None:
+        if problem != self.problem:
+            log.warning("pair %s: %s", self.name, problem)
+        self.problem = problem
+
+    async def _once(self) -> None:
+        """Live once: follow, then serve."""
+        await self._end_keeping()
+        epochs = self._epochs()
+        last = epochs.rows[-1] if epochs.rows else None
+        self.lease = lease = Lease(
+            epochs.member, self.name, self.address, self._settings.broker.lease_ms, self._now(), is_whole=not epochs.lost,
+            last_epoch=last.epoch if last else 0, was_master=last is not None and last.member == epochs.member,
+        )  # fmt: skip
+        self._keeping = asyncio.get_running_loop().create_task(self._keep(lease))
+        await self._follow(lease)
+        if lease.role is Role.MASTER:
+            await self._serve(lease)
+
+    def _epochs(self) -> Epochs:
+        """Return the epochs of the directory. A power loss is noted before the store forgets it. Waits for the disk.
+
+        Raises StoreLocked: another process has the directory, and so is this member.
+        """
+        disk = RealDisk(self._data, PERMISSIONS[self._settings.store.readable_by])
+        disk.lock(LOCK).release()
+        epochs = Epochs.load(disk, random_source())
+        epochs.begin_run(lost_power=lost_power(disk), sync_flush=self._settings.store.sync_flush)
+        return epochs
+
+    async def _follow(self, lease: Lease) -> None:
+        """Follow the master until this member has the lease, or had it: its time may be over at once. Nothing runs then."""
+        while True:
+            program = await standby(self._settings, self._data, self.clock, pair_master="")
+            core = program.standby
+            assert core is not None
+            core.following.promise = partial(self._promised, lease, core.epochs)
+            await start_programs((program,))
+            self.program = program
+            self.on_program(program)
+            was_connected = False
+            while lease.role not in (Role.MASTER, Role.ENDED) and core.cut_at is None and not lease.has_namesake:
+                record = lease.record
+                is_others = lease.role is Role.FOLLOWER and record is not None and record.address
+                core.pair_master = record.address if is_others and record is not None else ""
+                if was_connected and not core.following.is_connected:
+                    lease.look(self._now())
+                was_connected = core.following.is_connected
+                self.problem = core.unready() if lease.problem is None else f"lease: {lease.problem}"
+                await self._wait(LOOK_S)
+            self.program = None
+            for server in reversed(program.servers):
+                await server.stop()
+            await program.close()
+            await program.join()
+            if lease.has_namesake:
+                log.warning("pair %s: another member has the id of this directory, which is a copy: it gets a new id", self.name)
+                core.epochs.rename(random_source())
+            if core.cut_at is None:
+                return
+            disk = RealDisk(self._data, PERMISSIONS[self._settings.store.readable_by])
+            await asyncio.to_thread(cut_log, disk, replace(self._settings.store, data=str(self._data)), core.cut_at)
+
+    def _promised(self, lease: Lease, epochs: Epochs, now: Steady) -> None:
+        lease.promise(now)
+        if epochs.lost:
+            try:
+                epochs.found()
+            except OSError as exc:
+                log.warning("pair %s: %s", self.name, exc)
+
+    async def _serve(self, lease: Lease) -> None:
+        """Serve as the master until the lease is lost, or handed over."""
+        program = await broker(self._settings, self._data, lease=lease, clock=self.clock)
+        core = program.broker
+        assert core is not None
+        for server in (program.server, program.slaves):
+            if server is not None:
+                server.valid = lambda: lease.may_serve(self._now())
+        self.program, self.problem = program, None
+        if lease.may_serve(self._now()):
+            await start_programs((program,))
+            self.on_program(program)
+        while lease.may_serve(self._now()) and self.program is program:
+            if program.slaves is not None:
+                program.slaves.wake()
+            core.copies.problem = lease.problem
+            if core.copies.is_switching:
+                core.copies.is_switching = False
+                await self._hand_over(STOP_MS)
+                await program.join()
+                return
+            await self._wait(LOOK_S)
+        if self.program is program:
+            self.program = None
+            await program.kill()
+            await program.join()
+
+    # ------------------------------------------------------------ lease
+
+    async def _keep(self, lease: Lease) -> None:
+        """Carry out the steps of the lease."""
+        loop = asyncio.get_running_loop()
+        while True:
+            step = lease.step(self._now())
+            if step is None:
+                due = lease.due(self._now())
+                await self._wait_for_lease(1.0 if due is None else max(0.0, (due - self._now()) / 1000))
+                continue
+            outcome = await loop.run_in_executor(self._thread, self._call, step)
+            lease.done(outcome, self._now())
+            self._changed.set()
+
+    def _call(self, step: Step) -> Outcome:
+        """Carry out a step in a thread."""
+        timeout_ms = max(self._settings.broker.lease_ms // 4, 200)
+        try:
+            if step.text is not None:
+                return Outcome(version=self._leases.write(step.text, step.expected, timeout_ms))
+            found = self._leases.read(timeout_ms)
+            return Outcome() if found is None else Outcome(found.text, found.version)
+        except LeaseUnavailable as exc:
+            return Outcome(error=str(exc))
+        except Exception as exc:
+            log.exception("the lease failed")
+            return Outcome(error=f"{type(exc).__name__}: {exc}")
+
+    async def _wait_for_lease(self, seconds: float) -> None:
+        """Wait, but not longer than a change by others may take to be seen."""
+        await asyncio.sleep(min(seconds, LOOK_S / 2))
+
+    async def _end_keeping(self) -> None:
+        if self._keeping is not None:
+            self._keeping.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._keeping
+
+    async def _wait(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()
+        self._changed.clear()
+
+    def _now(self) -> Steady:
+        return Steady(self.clock.steady())
+
+
+def _since_boot_ns() -> int:
+    """Return a steady time that goes on while the machine sleeps: a lease does, too."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
+async def member(settings: ServerSettings, data: Path) -> Program:
+    """Return a member of the pair that the settings name, which runs once it is started.
+
+    Raises:
+        SettingError: the lease is malformed, or the port is not given: the other member must find it.
+        PortTaken, StoreLocked: it could not serve when its time comes.
+    """
+    own = settings.broker
+    if not own.port:
+        raise SettingError("a member of a pair needs a port of its own: set broker.port (--broker-port)")
+    found = Member(settings, data, lease_store(own.lease, f"{own.cluster}/{own.name}"))
+    for port in (own.port, own.slave_port or own.port + 1):
+        await (await server_on(settings.host, port, lambda _host, _port: NullCore(), found.clock, None)).abort()
+    RealDisk(data, PERMISSIONS[settings.store.readable_by]).lock(LOCK).release()
+    server = Server(NullCore(), [], found.clock, busy_poll_us=0)
+    return Program(server, settings.host, own.port, pair_member=found)

@@ -1,0 +1,1 @@
+"""Resources of the servers on this machine: connections to others, and directories."""
