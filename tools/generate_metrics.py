@@ -28,7 +28,8 @@ halfmoon serve --data ./data --http-port 9100
   gzip.
 - **`/healthz`**, for a liveness probe: 200 while the event loop turns and no store has stopped for good; else 503.
 - **`/readyz`**, for a readiness probe: 200 while the servers accept messages: the store is writable, the disk is not full, and a
-  broker that has name servers is registered with one; else 503.
+  broker that has name servers is registered with one; else 503. A slave, and a [pair](pairs.md)'s follower, is ready while it
+  copies.
 
 The last two answer JSON such as `{"ok": false, "reasons": ["broker broker-a: â€¦"]}`. Only `GET` and `HEAD` are answered.
 
@@ -37,8 +38,8 @@ The last two answer JSON such as `{"ok": false, "reasons": ["broker broker-a: â€
 The repository's directory `monitoring/` has examples:
 
 - `prometheus.yml` points Prometheus at a server: `prometheus --config.file=monitoring/prometheus.yml`.
-- `alerts.yml` has alert rules: server down, not writable, not registered, disk, lag, stuck groups, redelivery, undecided and
-  expired transactions, dead letters, late delays, refusals, slow turns.
+- `alerts.yml` has alert rules: server down, not writable, not registered, disk, slaves, pairs, lag, stuck groups, redelivery,
+  undecided and expired transactions, dead letters, late delays, refusals, slow turns.
 - `grafana.json` is a dashboard: import it in Grafana and choose your Prometheus.
 
 Rules and dashboard expect the job's name to be `halfmoon`. Each process reports only its own figures: give every broker and

@@ -114,7 +114,8 @@ def _request(line: RequestType) -> str:
     marks = [f"since {line.since}"] if line.since != "4.7.1" else []
     title = f"### {line.code} {line.name}" + (f" ({', '.join(marks)})" if marks else "")
     needs = line.needs.text(line.names) if line.needs is not None else ""
-    parts = [title, "", f"{_text(line.header)} Needs {needs}.", "", _fields(line.header, "No fields.")]
+    changes = " A slave refuses it." if line.changes else ""
+    parts = [title, "", f"{_text(line.header)} Needs {needs}.{changes}", "", _fields(line.header, "No fields.")]
     if fields := _fields(line.reply, ""):
         parts += [f"Reply `{line.reply.__name__}`: {_text(line.reply)}", "", fields]
     return "\n".join(parts)
