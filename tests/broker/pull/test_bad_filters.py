@@ -86,13 +86,15 @@ def test_the_memory_comes_back(talk):
     everything()  # what is made once, caches of the standard library among it
     gc.collect()
     tracemalloc.start()
-    before = tracemalloc.get_traced_memory()[0]
-    for _ in range(3):
-        everything()
-    gc.collect()
-    after = tracemalloc.get_traced_memory()[0]
+    growths = []
+    for _ in range(3):  # other threads of this process allocate, too, but not each time
+        before = tracemalloc.get_traced_memory()[0]
+        for _ in range(3):
+            everything()
+        gc.collect()
+        growths.append(tracemalloc.get_traced_memory()[0] - before)
     tracemalloc.stop()
-    assert after - before < 100_000
+    assert min(growths) < 100_000
 
 
 LONG = "a IN (" + ",".join("''" for _ in range(10_000)) + ") OR b = "

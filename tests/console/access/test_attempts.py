@@ -181,11 +181,11 @@ def test_names_and_addresses_of_any_number_and_length_take_bounded_memory_and_th
 
     assert [len(table) for table in (attempts._failures, attempts._succeeded)] == [ENTRIES_MAX] * 2
     assert max(sys.getsizeof(name) for _, name, _ in attempts._succeeded) < 400
-    assert len(caplog.messages) == 1
-    assert "the oldest are forgotten" in caplog.messages[0]
+    said = lambda: [text for text in caplog.messages if "the oldest are forgotten" in text]  # noqa: E731 - others may say something, too
+    assert len(said()) == 1
     clock.passes(60)
     attempts.failed("one more", THERE)
-    assert len(caplog.messages) == 2
+    assert len(said()) == 2
 
 
 def test_one_key_takes_bounded_memory_however_often_it_fails(attempts, clock):
