@@ -25,10 +25,21 @@ def owner(*names: str) -> pwd.struct_passwd | None:
     return next((known[name] for name in names if name in known), None)
 
 
+def as_user(user: pwd.struct_passwd | None) -> list[str]:
+    """Return what, before a command, runs it as a user; nothing for None."""
+    return ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups", "--"] if user is not None else []
+
+
+def dying_with_us(how: signal.Signals) -> list[str]:
+    """Return what, before a command, has a signal end it when this process ends; nothing where `setpriv` is not installed."""
+    return [last, "--pdeathsig", how.name.removeprefix("SIG"), "--"] if (last := shutil.which("setpriv")) else []
+
+
 class Server(ABC):
     """A server of its own in a temporary directory, on a free port of 127.0.0.1, until `close`. Takes a second or two to start.
 
-    Root starts it as a user without rights. It dies with this process where `setpriv` is installed.
+    Root starts it as a user without rights, by `setpriv`: where `subprocess` changes the user it copies this process, however large
+    that has grown. Where `setpriv` is installed the server dies with this process.
     """
 
     name: ClassVar[str]
@@ -43,11 +54,10 @@ class Server(ABC):
     def __init__(self) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix=f"halfmoon-{self.name.lower()}-"))
         self.password = secrets.token_hex(16)
-        self._owner: dict[str, Any] = {}
+        self._owner: pwd.struct_passwd | None = None
         if os.getuid() == 0:
-            user = owner(*self.users)
-            assert user is not None, f"{self.name} does not run as root, and there is no user {' or '.join(self.users)}"
-            self._owner = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+            self._owner = owner(*self.users)
+            assert self._owner is not None, f"{self.name} does not run as root, and there is no user {' or '.join(self.users)}"
             self._give(self.directory)
         self._process: subprocess.Popen[bytes] | None = None
         self.port = 0
@@ -114,20 +124,20 @@ class Server(ABC):
 
     def _give(self, path: Path) -> None:
         """Have a file or directory belong to the user that the server runs as."""
-        if self._owner:
-            os.chown(path, self._owner["user"], self._owner["group"])
+        if self._owner is not None:
+            os.chown(path, self._owner.pw_uid, self._owner.pw_gid)
 
     def _tool(self, command: list[str], said: str | None = None) -> None:
         """Run a program of the server's to its end, as its user; ``said`` is what it reads."""
-        made = subprocess.run(command, input=said, capture_output=True, text=True, cwd=self.directory, check=False, **self._owner)
+        command = [*as_user(self._owner), *command]
+        made = subprocess.run(command, input=said, capture_output=True, text=True, cwd=self.directory, check=False)
         if made.returncode:
             raise RuntimeError(f"{self.name} made no database: {made.stderr.strip()[-2_000:]}")
 
     def _run(self) -> subprocess.Popen[bytes]:
-        last = shutil.which("setpriv")
-        command = [*([last, "--pdeathsig", self.crash.name.removeprefix("SIG"), "--"] if last else []), *self._command()]
+        command = [*as_user(self._owner), *dying_with_us(self.crash), *self._command()]
         with (self.directory / "log").open("ab") as log:
-            return subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=self.directory, **self._owner)
+            return subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=self.directory)
 
     def _answers(self) -> bool:
         assert self._process is not None

@@ -27,7 +27,7 @@ from halfmoon.events.testing import MemoryBus, MemoryTransport
 from tests.events.fakes import FakeTransport
 from tests.events.outbox.test_relay import Wire
 from tests.events.real_databases import Postgres, plain
-from tests.events.server import owner
+from tests.events.server import as_user, owner
 from tests.interop.process import free_port
 from tests.waiting import until
 
@@ -45,9 +45,8 @@ def bouncer_url(postgres_server: Postgres, postgres_url: str, tmp_path: Path) ->
     place.write_text(f"[databases]\n* = {server}\n[pgbouncer]\n{SETTINGS}\nlisten_port={port}\n")
     user = owner("postgres", "nobody")
     assert user is not None
-    who: dict[str, Any] = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []} if os.getuid() == 0 else {}
     log = (tmp_path / "bouncer.log").open("wb")
-    process = subprocess.Popen([program, str(place)], stdout=log, stderr=log, cwd="/", **who)
+    process = subprocess.Popen([*as_user(user if os.getuid() == 0 else None), program, str(place)], stdout=log, stderr=log, cwd="/")
     url = f"postgresql+psycopg://halfmoon@127.0.0.1:{port}/{postgres_url.rpartition('/')[2]}"
     for _ in range(500):
         with suppress(psycopg.OperationalError):

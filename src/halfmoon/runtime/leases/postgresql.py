@@ -40,8 +40,6 @@ _UPDATE = (
 )
 
 _NO_TABLE, _NO_RIGHTS = "42P01", "42501"
-_MADE_MEANWHILE = ("23505", "42P07")
-"""Two sessions made the table at once."""
 _ERRORS = (pq.ExecStatus.FATAL_ERROR, pq.ExecStatus.BAD_RESPONSE, pq.ExecStatus.NONFATAL_ERROR)
 _REDUNDANT = re.compile("connection to server .*? failed: ")
 """Beginning of libpq's reasons, with an address that stands before them already."""
@@ -120,8 +118,7 @@ class PostgresLease:
                     raise
                 if expected is not None:
                     return None
-                self._make_table(deadline)
-                row = self._run(statement, deadline, **values)
+                row = self._first(statement, deadline, **values)
         except _Failed as exc:
             raise self._unavailable(str(exc)) from None
         return None if row is None else row[0].decode()
@@ -132,16 +129,21 @@ class PostgresLease:
             self._connection.finish()
             self._connection = None
 
-    def _make_table(self, deadline: Deadline) -> None:
+    def _first(self, statement: str, deadline: Deadline, **values: str) -> list[bytes] | None:
+        """Make the table and run a statement; it is the statement that shows whether another member made the table meanwhile."""
+        refused: _Failed | None = None
         try:
             self._run(_BEGIN + TABLE, deadline)
         except _Failed as exc:
-            if exc.code == _NO_RIGHTS:
-                raise _Failed(
-                    exc.code, f"the table halfmoon_lease is missing, and this account may not make it: run {TABLE}"
-                ) from None
-            if exc.code not in _MADE_MEANWHILE:
+            refused = exc
+        try:
+            return self._run(statement, deadline, **values)
+        except _Failed as exc:
+            if refused is None or exc.code != _NO_TABLE:
                 raise
+        if refused.code == _NO_RIGHTS:
+            raise _Failed(refused.code, f"the table halfmoon_lease is missing, and this account may not make it: run {TABLE}")
+        raise refused
 
     def _unavailable(self, reason: str) -> LeaseUnavailable:
         return LeaseUnavailable(f"PostgreSQL at {self.address}: {reason}", self.address)
