@@ -1,4 +1,4 @@
-"""What a slave costs its master, and how far it is behind: our pair beside Apache's, in turn: a table of medians and ratios.
+"""Costs of a slave for its master, and its lag: ours beside Apache's, in turn; a table of medians and ratios.
 
     benchmarks/copies.py --blast PATH [--runs 3] [--seconds 4] [--sides alone,copied,sync,…] [--only TEXT]
     benchmarks/copies.py --blast PATH --behind 10 [--rate 5000]

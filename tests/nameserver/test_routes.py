@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from halfmoon.limits import ROUTE_BROKERS_MAX, ROUTE_QUEUES_MAX
-from halfmoon.nameserver.routes import BrokerRegistration, MasterAddress, Queues, Routes, TableFull
+from halfmoon.nameserver.routes import BrokerRegistration, MasterAddress, Queues, Routes, Superseded, TableFull
 
 Q = Queues(4, 4, 6)
 
@@ -325,6 +325,31 @@ def test_the_bound_on_topics_leaves_new_ones_out_and_counts_them() -> None:
     assert (routes.topics(), routes.left_out) == (["t", "u"], 3)
 
 
+def test_a_master_that_was_taken_over_does_not_come_back_into_the_routes() -> None:
+    routes = Routes()
+    routes.register(sent(address="old", epoch=1), 1, 0)
+    routes.register(sent(address="new", epoch=2), 2, 0)
+    for epoch in (0, 1):  # it goes on without knowing, or was started without its pair
+        with pytest.raises(Superseded, match=rf"a has had a master of epoch 2 \(new\), and this is epoch {epoch}"):
+            routes.register(sent(address="old", epoch=epoch), 1, 0)
+    assert brokers(routes) == {"a": {0: "new"}}
+    routes.register(sent(broker_id=1, address="old"), 1, 0)
+    routes.register(sent(address="old", epoch=3), 1, 0)
+    assert brokers(routes) == {"a": {0: "old"}}
+
+
+def test_a_broker_that_left_its_pair_is_the_master_at_the_same_address_or_once_the_last_master_is_gone() -> None:
+    routes = Routes()
+    routes.register(sent(address="last", epoch=2), 1, 0)
+    routes.register(sent(address="last"), 1, 0)
+    routes.register(sent(broker_id=1, address="other"), 2, 0)
+    routes.lost(1)
+    with pytest.raises(Superseded, match="epoch 2"):
+        routes.register(sent(address="first", epoch=1), 3, 0)
+    routes.register(sent(address="other"), 2, 0)
+    assert brokers(routes) == {"a": {0: "other"}}
+
+
 class AnyHistory(RuleBasedStateMachine):
     """Brokers come, go, fall silent and lose connections in any order; the tables never disagree with each other."""
 
@@ -343,12 +368,16 @@ class AnyHistory(RuleBasedStateMachine):
         peer=peers,
         topics=topics,
         version=ids,
+        epoch=ids,
     )
-    def register(self, name: str, broker_id: int, address: str, cluster: str, peer: int, topics: Any, version: int) -> None:
+    def register(self, name: str, broker_id: int, peer: int, **facts: Any) -> None:
+        known = self.routes.group(name)
         try:
-            self.routes.register(
-                sent(name, broker_id, version=version, topics=topics, address=address, cluster=cluster), peer, self.now
-            )
+            self.routes.register(sent(name, broker_id, **facts), peer, self.now)
+        except Superseded:
+            assert broker_id == 0
+            assert known is not None
+            assert facts["epoch"] < known.epoch
         except TableFull:
             assert self.routes.live_count == 5
 

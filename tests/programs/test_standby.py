@@ -255,13 +255,13 @@ async def test_what_changes_at_the_master_is_in_the_slaves_directory_at_once_and
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = set[int]()
-    real = standing._call
+    real = standing.answer
 
     def call(address: str, header: Any) -> Any:
         asked.add(request_type(header).code)
         return real(address, header)
 
-    monkeypatch.setattr(standing, "_call", call)
+    monkeypatch.setattr(standing, "answer", call)
     found = settings()  # the master saves progress each 10 minutes, so it comes only if it is sent
     programs = await both(found._replace(broker=replace(found.broker, save_offsets_ms=600_000)), tmp_path / "master")
     slave = await standby(slave_of(programs), tmp_path / "slave")

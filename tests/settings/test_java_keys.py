@@ -28,7 +28,7 @@ def test_a_known_key_that_means_nothing_here_is_told_with_its_reason_in_a_java_f
 def test_a_key_that_asks_for_a_promise_we_cannot_keep_is_refused_unless_it_asks_for_what_is_so_anyway() -> None:
     found = load({"broker": BrokerSettings}, files=[("broker.conf", "duplicationEnable=false")])
     assert [each.key for each in found.ignored] == ["duplicationEnable"]
-    with pytest.raises(SettingError, match="no automatic failover"):
+    with pytest.raises(SettingError, match="made by a lease"):
         load({"broker": BrokerSettings}, files=[("broker.conf", "duplicationEnable=true")])
     with pytest.raises(SettingError, match="brokerRole = 'SLAVE': must be one of ASYNC_MASTER, SYNC_MASTER"):
         load({"broker": BrokerSettings}, files=[("broker.conf", "brokerRole=SLAVE")])

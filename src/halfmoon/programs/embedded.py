@@ -130,8 +130,8 @@ class Program(NamedTuple):
         return [each for each in (self.slaves, self.outgoing, self.server) if each is not None]
 
     @property
-    def member(self) -> Broker | Serving | None:
-        """The core that clients find by the name servers; None: it is a name server."""
+    def registers(self) -> Broker | Serving | None:
+        """The core that name servers show to clients, of a broker or a slave; None: it is a name server."""
         return self.broker or self.serving
 
     @property
@@ -143,8 +143,8 @@ class Program(NamedTuple):
     @property
     def address(self) -> str:
         """``host:port`` where it is reached; for a broker, the one that clients are told."""
-        if self.member is not None:
-            return f"{self.member.settings.address}:{self.port}"
+        if self.registers is not None:
+            return f"{self.registers.settings.address}:{self.port}"
         return f"{self.host}:{self.port}"
 
     async def close(self) -> None:
@@ -435,7 +435,7 @@ def run(make: Callable[[], Awaitable[Programs]], ready: Callable[[Programs, str]
     """Run servers in this process until SIGTERM or SIGINT stops them cleanly; a second signal ends the process at once.
 
     ``make`` returns the coroutine that makes the programs; ``ready`` is told of them once all of them listen, and where they are
-    watched (an URL; empty: nowhere); then a service manager is (``NOTIFY_SOCKET``). Raises NotSaved, PortTaken.
+    watched (a URL; empty: nowhere); then a service manager is (``NOTIFY_SOCKET``). Raises NotSaved, PortTaken.
     """
     keep_freed_memory()
     run_loop(_run(make, ready, http))
@@ -501,13 +501,13 @@ async def _monitoring(http: HttpSettings) -> list[Monitoring]:
 async def _registered(programs: Programs) -> None:
     """Wait until each broker has registered with its name servers, or has tried to: before, clients find no way to it."""
     for program in programs:
-        if program.member is not None and program.member.registration.name_servers:
-            await wait_signal(program.member.registration.tried, REGISTERED_MS)
+        if program.registers is not None and program.registers.registration.name_servers:
+            await wait_signal(program.registers.registration.tried, REGISTERED_MS)
 
 
 async def _reached(programs: Programs) -> None:
     """Connect to each broker at the address that clients are told, and warn where nothing accepts; it may be right for others."""
-    await asyncio.gather(*(_reached_at(each.address, each) for each in programs if each.member is not None))
+    await asyncio.gather(*(_reached_at(each.address, each) for each in programs if each.registers is not None))
 
 
 async def _reached_at(address: str, program: Program) -> None:

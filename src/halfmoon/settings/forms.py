@@ -104,6 +104,6 @@ SECRET = Form(lambda text: not text or (16 <= len(text) <= 256 and text.isprinta
 PATH = Form(lambda text: text.isprintable() and "${" not in text, "a path as it is, without ${…}")
 LEASE = Form(
     lambda text: not text or ("://" in text and len(text) <= 2048 and text.isprintable()),
-    "empty, or an URL: postgresql://…, etcd://… or kubernetes://…, of up to 2048 printable characters",
+    "empty, or a URL: postgresql://…, etcd://… or kubernetes://…, of up to 2048 printable characters",
 )
 PASSWORD = Form(lambda text: text.isprintable() and len(text) <= 256, "up to 256 visible characters")

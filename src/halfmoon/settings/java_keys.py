@@ -61,7 +61,7 @@ _REASONS = {
         memTableFlushIntervalMs realTimePersistRocksDBConfig enableRocksDBLog rocksdbCQDoubleWriteEnable
         bottomMostCompressionTypeForConsumeQueueStore rocksdbCompressionType rocksdbFlushWalFrequency
         rocksdbWalFileRollingThreshold readUnCommitted enabledAppendPropCRC configManagerVersion""",
-    "there is no automatic failover": """
+    "a pair of Halfmoon fails over by a lease (--lease), without these": """
         haMaxGapNotInSync offsetCheckInSlave totalReplicas minInSyncReplicas
         allAckInSyncStateSet enableAutoInSyncReplicas haFlowControlEnable maxHaTransferByteInSecond haMaxTimeSlaveNotCatchup
         syncMasterFlushOffsetWhenStartup maxSlaveResendLength syncFromLastFile asyncLearner dLegerGroup dLegerPeers dLegerSelfId
@@ -128,7 +128,7 @@ PLACES = {
 REFUSED: dict[str, tuple[frozenset[str], str]] = {
     "enableDLegerCommitLog": (frozenset({"false"}), "replication by log consensus is not built"),
     "enableControllerMode": (frozenset({"false"}), "replication by a controller is not built"),
-    "duplicationEnable": (frozenset({"false"}), "there is no automatic failover"),
+    "duplicationEnable": (frozenset({"false"}), "a pair of Halfmoon is made by a lease (--lease)"),
     "storeType": (frozenset({"default"}), "the store has one form"),
     "enableConsumeQueueExt": (frozenset({"false"}), "extended queue entries are not built"),
 }

@@ -4,8 +4,8 @@ A log is written by one master after another. Each begins an *epoch* when it sta
 where its records begin, and the member that writes them. A member is a directory, named by a random id that it keeps. Two logs that
 know the same row are the same up to where either of them leaves that epoch (`common_end`).
 
-That holds as long as every start of a master begins an epoch before it stores anything, and a slave goes on in this order: it cuts
-its log at the common end, adopts the master's rows, and copies.
+That holds as long as a master begins an epoch before it stores anything, unless it goes on with all that it wrote in its last one;
+and a slave goes on in this order: it cuts its log at the common end, adopts the master's rows, and copies.
 """
 
 from __future__ import annotations

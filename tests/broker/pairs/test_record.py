@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from halfmoon.broker.pairs.record import RECORD_BYTES_MAX, LeaseRecord, LeaseRefused, decode_record, encode_record
+from halfmoon.broker.pairs.record import LeaseRecord, LeaseRefused, decode_record, encode_record
+from halfmoon.limits import LEASE_RECORD_BYTES_MAX
 
 RECORD = LeaseRecord(broker="c/b", epoch=3, holder="me", address="1.2.3.4:5", in_sync=("me", "you"), lease_ms=6000, renewal=7)
 
@@ -25,7 +26,7 @@ def test_fields_that_are_not_known_are_left_out() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        b"", b"{}", b"[]", b"\xff", b"[" * 50_000, b" " * RECORD_BYTES_MAX + encode_record(RECORD), changed(epoch=0),
+        b"", b"{}", b"[]", b"\xff", b"[" * 50_000, b" " * LEASE_RECORD_BYTES_MAX + encode_record(RECORD), changed(epoch=0),
         changed(epoch=2**62), changed(lease_ms=0), changed(holder=""), changed(holder="you", in_sync=["me"]),
         changed(in_sync=["me", "you", "they"]), changed(in_sync="me"), changed(format="1"),
     ],

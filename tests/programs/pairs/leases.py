@@ -7,12 +7,15 @@ from halfmoon.ports import Stored
 
 
 class MemoryLeases:
-    """One record. ``is_down``: every call fails; ``loses_answers``: writes happen, and the caller does not learn of it."""
+    """One record; ``written`` are all there ever were.
+
+    ``is_down``: every call fails; ``loses_answers``: writes happen, and the caller does not learn of it.
+    """
 
     def __init__(self) -> None:
         self.stored: Stored | None = None
         self.is_down = self.loses_answers = False
-        self.writes = 0
+        self.written: list[bytes] = []
 
     def read(self, timeout_ms: int) -> Stored | None:
         if self.is_down:
@@ -24,8 +27,8 @@ class MemoryLeases:
             raise LeaseUnavailable("memory: down")
         if (None if self.stored is None else self.stored.version) != expected:
             return None
-        self.writes += 1
-        self.stored = Stored(text, str(self.writes))
+        self.written.append(text)
+        self.stored = Stored(text, str(len(self.written)))
         if self.loses_answers:
             raise LeaseUnavailable("memory: no answer")
         return self.stored.version

@@ -25,7 +25,7 @@ class Echo:
         self.due_ms: int | None = None  # a date
         self.due_at: Steady | None = None
         self.waiting: set[int] = set()
-        self.ticks: list[int] = []
+        self.ticks: list[Steady] = []
         self.endings: list[Any] = []
         self.answer: Callable[[int, bytes], list[Any]] = lambda peer, data: [Write(peer, [data])]
 
@@ -65,7 +65,7 @@ class Echo:
         return self.due_at if self.due_ms is None else now.at(self.due_ms)
 
     def tick(self, now: Instant) -> None:
-        self.ticks.append(now.date)
+        self.ticks.append(now.steady)
         self.due_ms = self.due_at = None
 
     def effects(self) -> list[Any]:

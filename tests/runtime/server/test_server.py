@@ -14,6 +14,7 @@ import pytest
 import uvloop
 
 from halfmoon.effects import Signal, Start, Work, Write, now, wait
+from halfmoon.instant import Steady
 from halfmoon.metrics import TurnTimes
 from halfmoon.runtime.clock import Clock
 from halfmoon.runtime.server import server
@@ -255,7 +256,7 @@ async def test_bytes_sent_right_before_a_close_are_committed_before_the_loss_is_
 async def test_the_core_is_ticked_when_it_is_due_and_not_before() -> None:
     core = Echo()
     clock = Clock()
-    core.due_ms = wanted = clock.now() + 60
+    core.due_at = wanted = Steady(clock.steady() + 60)
     async with serving(core):
         await soon(lambda: core.ticks)
     assert wanted <= core.ticks[0] < wanted + 30_000

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -104,3 +105,28 @@ async def test_nothing_is_read_from_a_peer_that_does_not_read_until_it_does() ->
         await soon(lambda: len(core.commits) == 2)
         assert core.told[-1] == ("reads", 1)
         slow.close()
+
+
+async def test_a_server_that_may_not_answer_sends_nothing_more_and_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    core, may_answer = Echo(), True
+    async with serving(core) as (server, address):
+        server.valid = lambda: may_answer
+        (reader, writer), others = await asyncio.open_connection(*address), await asyncio.open_connection(*address)
+        writer.write(b"hello")
+        assert await reader.readexactly(5) == b"hello"
+        may_answer = False
+        writer.write(b"stored, and not acknowledged")
+        for stream, _ in ((reader, writer), others):
+            async with asyncio.timeout(60):
+                with suppress(ConnectionResetError):
+                    assert await stream.read() == b""
+        assert (core.commits[-1], core.left != []) == ([(1, b"stored, and not acknowledged")], True)
+        may_answer = True
+        reader, late = await asyncio.open_connection(*address)
+        late.write(b"too late")
+        late.write_eof()
+        assert await reader.read() == b""
+        for each in (writer, others[1], late):
+            each.close()
+    assert caplog.text.count("this server may not answer any longer") == 1
+    assert (core.fed, len(core.commits)) == ([], 2), "what may not answer hears nothing more"

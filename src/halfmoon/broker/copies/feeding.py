@@ -66,8 +66,7 @@ class Slave:
 
     __slots__ = (
         "_second", "_sent", "copied", "gathers_until", "heard", "heard_at", "is_slow", "next", "rate", "remote", "reported",
-        "reports", "sent_at",
-        "stamp", "stamped_at", "states", "states_sent",
+        "reports", "sent_at", "stamp", "stamped_at", "states", "states_sent",
     )  # fmt: skip
 
     def __init__(self, remote: str, at: Steady) -> None:

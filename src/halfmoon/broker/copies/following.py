@@ -47,8 +47,8 @@ class Following:
 
     ``master`` is the address of the master's replication port; None while it is not known. ``hello`` is how a slave of ours begins
     at a master of ours (its ``offset`` counts while the log is empty); None: at one of RocketMQ. ``save`` saves a state, and calls
-    back with an error or None. ``promise`` is called when the master says that this slave was sent
-    everything. A failure that repeats itself is logged once, until something was copied again.
+    back with an error or None. ``promise`` is called when the master says that this slave was sent everything. A failure that
+    repeats itself is logged once, until something was copied again.
     """
 
     def __init__(self, settings: BrokerSettings, store: Store, now: Instant, save: Save) -> None:

@@ -24,7 +24,7 @@ MARKS_MAX = 600
 
 
 class CopyLag(Service):
-    """How far the copy of a `Standby` is behind."""
+    """Lag of the copy of a `Standby`."""
 
     def __init__(self, standby: Standby, now: Instant) -> None:
         self._standby = standby

@@ -165,7 +165,7 @@ class Serving:
             self._backlog.set_slow(known, is_slow=is_slow)
 
     def unanswered(self, peer: int) -> bool:
-        """Whether requests of a connection wait for their turn."""
+        """Return whether requests of a connection wait for their turn."""
         return (known := self.peers.get(peer)) is not None and known in self._backlog
 
     def lost(self, peer: int, now: Instant) -> None:

@@ -72,15 +72,12 @@ TABLES: Mapping[str, tuple[type[Any], type[Any]]] = {
     DELAYS: (GetAllDelayOffset, DelayOffsetTable),
 }
 """The request for each table, by the path of its file, and the class of its body."""
-
-
 AGREED = ("messageDelayLevel", "maxMessageSize", "aclEnable")
 """Settings that both members of a pair must have the same: when each delay ends, what the follower can copy, and who is let in."""
 COPIED_TABLES = frozenset({*TABLES, SETTINGS, TRIMS, TIMER, MODES, UPTIME})
 """Every table that a broker saves."""
-
-
 NO_MASTER = "the pair has no master"
+"""Problem of a follower before there is a master: nothing to log."""
 
 
 class NotCopied(HalfmoonError):
@@ -232,8 +229,8 @@ class Standby:
     def ask(self) -> Op[Master]:
         """Return the master, after a comparison of both logs unless one is copied now. Raises HalfmoonError."""
         address = yield from self._address()
-        texts = from_json(KVTable, (yield from _call(address, GetBrokerRuntimeInfo())).body).table
-        text = bytes((yield from _call(address, GetBrokerConfig())).body).decode(errors="replace")
+        texts = from_json(KVTable, (yield from answer(address, GetBrokerRuntimeInfo())).body).table
+        text = bytes((yield from answer(address, GetBrokerConfig())).body).decode(errors="replace")
         config = {key: value for _, key, value in parse_properties(text)}
         master = _described(address, texts, config)
         if (name := config.get("brokerName")) != self.settings.name:
@@ -279,13 +276,11 @@ class Standby:
         if self.pair_master == "":
             raise NotCopied(NO_MASTER)
         if self.pair_master is not None:
-            if not self.pair_master:
-                raise NotCopied("nobody has the lease of this pair")
             return self.pair_master
         reason: Exception = NotCopied("no name server is given: add --nameserver")
         for name_server in split_addresses(self.settings.nameserver):
             try:
-                info = from_json(ClusterInfo, (yield from _call(name_server, GetBrokerClusterInfo())).body)
+                info = from_json(ClusterInfo, (yield from answer(name_server, GetBrokerClusterInfo())).body)
             except HalfmoonError as exc:
                 reason = exc
                 continue
@@ -316,7 +311,7 @@ class Standby:
         place = self._last_record()
         mine = store.record(place)
         try:
-            theirs = (yield from _call(master.address, ViewMessageById(offset=place))).body
+            theirs = (yield from answer(master.address, ViewMessageById(offset=place))).body
         except BrokerError:  # a master shows nothing that is not kept yet, and no message of a deleted topic
             if common_end(self.epochs.rows, end, master.epochs, master.end_offset).end >= end:
                 return
@@ -367,7 +362,7 @@ class Standby:
         """Save the master's tables that changed since they were last saved. Raises HalfmoonError."""
         self._save_error = None
         for path, (header, body) in TABLES.items():
-            data = to_json(from_json(body, (yield from _call(address, header())).body, bounds=None))
+            data = to_json(from_json(body, (yield from answer(address, header())).body, bounds=None))
             if self._saved.get(path) != data:
                 self._save(path, data)
 
@@ -431,9 +426,9 @@ class Standby:
                 self.store.delete_topic(topic, self._now)
 
 
-def _call(address: str, header: Any) -> Op[Command]:
-    """Ask, and return the reply. Raises NetworkError, BrokerError."""
-    reply: Command = yield Call(address, header, b"", ASK_MS)
+def answer(address: str, header: Any, body: bytes = b"") -> Op[Command]:
+    """Ask a server, and return its reply. Raises NetworkError; BrokerError for a refusal."""
+    reply: Command = yield Call(address, header, body, ASK_MS)
     if reply.code != 0:
         raise broker_error(reply.code, reply.remark, address)
     return reply

@@ -12,17 +12,15 @@ from collections.abc import Mapping
 from functools import partial
 from typing import NamedTuple
 
-from halfmoon.broker.copies.standby import ASK_MS, Master, NotCopied, Standby
+from halfmoon.broker.copies.standby import Master, NotCopied, Standby, answer
 from halfmoon.broker.names import TIMER_TOPIC
 from halfmoon.broker.request import Handlers, Reply, Request
 from halfmoon.broker.service import Service
-from halfmoon.effects import Call, Op, sleep, steady
-from halfmoon.errors import BrokerError, HalfmoonError, broker_error
+from halfmoon.effects import Op, sleep, steady
+from halfmoon.errors import BrokerError, HalfmoonError
 from halfmoon.instant import Instant, Steady
 from halfmoon.wire.bodies import KVTable, config_text, from_json, parse_config_text
-from halfmoon.wire.command import Command
 from halfmoon.wire.headers.admin import GetBrokerConfig, GetBrokerRuntimeInfo, TakeOver, UpdateBrokerConfig
-from halfmoon.wire.table import Header
 
 log = logging.getLogger("halfmoon.broker")
 
@@ -32,12 +30,13 @@ FAILED = "failed: "
 LACKED_BYTES_MAX = 1024 * 1024
 """A slave that lacks more does not take over: the master would be without writes for too long."""
 EQUAL_MS = 5_000
-"""How long a master without writes is waited for until both logs are equal."""
+"""Longest wait for both logs to be equal, once the master takes no writes."""
 SETTLE_MS = 200
-"""How long the end of the log must not have moved: a write that had passed the master's check is appended within it."""
+"""Time for which the end of the log must not move: a write that had passed the master's check is appended within it."""
 LOOK_MS = 20
 """Pause between two looks at the end of the log."""
 GIVE_BACK_TRIES, GIVE_BACK_PAUSE_MS = 10, 1_000
+"""Attempts to make the old master the master again, and the pause between two."""
 
 
 class Stopped(NamedTuple):
@@ -96,7 +95,7 @@ class Takeover(Service):
         for _ in range(GIVE_BACK_TRIES if stopped is not None else 0):
             assert stopped is not None
             try:
-                yield from _ask(stopped.address, UpdateBrokerConfig(), config_text(stopped.settings))
+                yield from answer(stopped.address, UpdateBrokerConfig(), config_text(stopped.settings))
             except HalfmoonError as exc:
                 log.warning("the master has not got its role back: address=%s error=%s", stopped.address, exc)
                 self.state = f"{reason}; {stopped.address} takes no writes"
@@ -126,7 +125,7 @@ class Takeover(Service):
 
     def _stop_writes(self, master: Master) -> Op[None]:
         """Make the master a slave, which its settings file keeps: it comes back as one of the new master."""
-        config = parse_config_text((yield from _ask(master.address, GetBrokerConfig())).body)
+        config = parse_config_text((yield from answer(master.address, GetBrokerConfig())).body)
         keys = ("brokerRole", "brokerId", "slaveReadEnable", "brokerPermission")
         if config.get("brokerRole") == "SLAVE" or any(key not in config for key in keys):
             raise NotCopied(f"{master.address} does not say that it is a master: brokerRole={config.get('brokerRole')}")
@@ -136,8 +135,8 @@ class Takeover(Service):
         log.warning("takeover: %s takes no writes from now on; should this process be killed before it is the master: %s",
                     master.address, _remedy(stopped))  # fmt: skip
         slave = {"brokerRole": "SLAVE", "brokerId": str(self._standby.settings.broker_id or 1), "slaveReadEnable": "true"}
-        yield from _ask(master.address, UpdateBrokerConfig(), config_text(slave))
-        refusing = parse_config_text((yield from _ask(master.address, GetBrokerConfig())).body)
+        yield from answer(master.address, UpdateBrokerConfig(), config_text(slave))
+        refusing = parse_config_text((yield from answer(master.address, GetBrokerConfig())).body)
         if {key: refusing.get(key) for key in slave} != slave:
             raise NotCopied(f"{master.address} did not become a slave: brokerRole={refusing.get('brokerRole')}")
 
@@ -172,7 +171,7 @@ class Takeover(Service):
 
     def _end(self, master: Master) -> Op[int]:
         """Return where the log of the master ends. Raises HalfmoonError."""
-        reply = yield from _ask(master.address, GetBrokerRuntimeInfo())
+        reply = yield from answer(master.address, GetBrokerRuntimeInfo())
         text = from_json(KVTable, reply.body).table.get("commitLogMaxOffset", "")
         if not (text.isascii() and text.isdecimal() and len(text) < 20):
             raise NotCopied(f"{master.address} does not say where its log ends: {text:.20}")
@@ -183,11 +182,3 @@ def _remedy(stopped: Stopped) -> str:
     """Return the commands that make a master a master again."""
     pairs = ((key, stopped.settings[key]) for key in ("brokerRole", "slaveReadEnable", "brokerId", "brokerPermission"))
     return "; ".join(f"mqadmin updateBrokerConfig -b {stopped.address} -k {key} -v {value:.40}" for key, value in pairs)
-
-
-def _ask(address: str, header: Header, body: bytes = b"") -> Op[Command]:
-    """Ask, and return the reply. Raises NetworkError, BrokerError."""
-    reply: Command = yield Call(address, header, body, ASK_MS)
-    if reply.code != 0:
-        raise broker_error(reply.code, reply.remark, address)
-    return reply

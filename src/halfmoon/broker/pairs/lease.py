@@ -92,7 +92,7 @@ class Lease:
         self._wanted: tuple[str, ...] | None = None
         self._release_to: str | None = None
         self._changes = 0
-        """How often the record of this member changed although it is no master."""
+        """Changes of the record of this member although it is no master."""
         self.problem: str | None = "the record was not read yet"
         """Fault of the lease; None: there is none."""
         self._logged: str | None = None

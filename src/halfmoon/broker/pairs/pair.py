@@ -24,7 +24,7 @@ ALONE = "copies_min=2, and the pair is not complete: nothing new is stored until
 LOOK_MS = 100
 """Shortest time between two looks at who is lost."""
 LOST_MS = 500
-"""How long a follower whose connection is lost may come back before the pair goes on without it."""
+"""Time for a follower whose connection is lost to come back, before the pair goes on without it."""
 NEAR_BYTES = 1024 * 1024
 """A follower that lacks no more than this may join: replies wait for it from then on."""
 KNOWN_MAX = 2 * SLAVES_MAX
@@ -34,7 +34,7 @@ STAMPS = 6
 
 
 class _Progress(NamedTuple):
-    """How far a follower came last, and when: or when it last had everything."""
+    """Last progress of a follower, and when that was, or when it last had everything."""
 
     copied: int
     states: int

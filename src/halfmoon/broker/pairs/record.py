@@ -10,10 +10,10 @@ import msgspec
 
 from halfmoon.conversion import json_decoder
 from halfmoon.errors import HalfmoonError
+from halfmoon.limits import LEASE_RECORD_BYTES_MAX
 
 FORMAT = 1
 """Version of the record. A broker leaves a record of a later one alone."""
-RECORD_BYTES_MAX = 64 * 1024
 
 
 class LeaseRefused(HalfmoonError):
@@ -35,7 +35,7 @@ class LeaseRecord(msgspec.Struct, frozen=True, kw_only=True):
     in_sync: tuple[str, ...]
     """Members that have everything that was acknowledged: the only ones that may become the master."""
     lease_ms: int
-    """How long the master may serve after it last wrote the record."""
+    """Time for which the master may serve after it last wrote the record."""
     renewal: int = 0
     """Grows with every record that is written."""
 
@@ -48,7 +48,7 @@ def encode_record(record: LeaseRecord) -> bytes:
 def decode_record(text: bytes, broker: str) -> LeaseRecord:
     """Return the record of a broker, ``cluster/name``. Raises LeaseRefused for what is none, another's, or of a later version."""
     try:
-        if len(text) > RECORD_BYTES_MAX:
+        if len(text) > LEASE_RECORD_BYTES_MAX:
             raise ValueError(f"it has {len(text)} bytes")
         known: _Format = _format_of.decode(text)
         if known.format != FORMAT:

@@ -269,7 +269,7 @@ class Checks:
         return 0 <= now - last.sent_s * 1000 < self._settings.transaction_check_interval_ms
 
     def _is_ripe(self, half: Half, now: int) -> bool:
-        """Whether a half message is old enough, and kept as is promised: before that its sender has no reply."""
+        """Return whether a half message is old enough, and kept as is promised: before that its sender has no reply."""
         if not self._half_messages.immunity_seen and self._too_young(half, now):
             return False
         return not self._store.holds_back or half.physical_offset < self._store.kept_offset

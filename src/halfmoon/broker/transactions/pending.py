@@ -265,7 +265,7 @@ class Pending:
         return sorted(next(iter(by_transaction.values()), ()))
 
     def _shown(self, half: Half) -> bool:
-        """Whether anybody may see a half message: not before it is kept as is promised, for its sender was not answered."""
+        """Return whether anybody may see a half message: not before it is kept, for its sender was not answered."""
         return not self._store.holds_back or half.physical_offset < self._store.kept_offset
 
     def _place(self, name: str) -> int | None:

@@ -44,6 +44,8 @@ PAUSE_S = 1.0
 """Pause after a life that failed."""
 LOOK_S = 0.1
 """Longest time between two looks at what a follower says."""
+STEP_S = 0.05
+"""Longest time between two looks at what is to do for the lease."""
 
 
 class Member:
@@ -128,10 +130,12 @@ class Member:
             others = [] if record is None else [member for member in record.in_sync if member != lease.member]
             lease.release(others[0] if others else lease.member, self._now())
             self._changed.set()
-            with suppress(TimeoutError):
+            try:
                 async with asyncio.timeout(within_ms / 1000):
                     while not lease.is_released or lease.is_busy:
                         await asyncio.sleep(0.01)
+            except TimeoutError:
+                log.warning("pair %s: the lease was not released in time, and ends by itself: %s", self.name, lease.problem)
         await program.close()
 
     async def _live(self) -> None:
@@ -257,7 +261,8 @@ class Member:
             step = lease.step(self._now())
             if step is None:
                 due = lease.due(self._now())
-                await self._wait_for_lease(1.0 if due is None else max(0.0, (due - self._now()) / 1000))
+                # Pairs and followers change what is due at any moment, so it is looked at again soon.
+                await asyncio.sleep(STEP_S if due is None else min(max(0.0, (due - self._now()) / 1000), STEP_S))
                 continue
             outcome = await loop.run_in_executor(self._thread, self._call, step)
             lease.done(outcome, self._now())
@@ -276,10 +281,6 @@ class Member:
         except Exception as exc:
             log.exception("the lease failed")
             return Outcome(error=f"{type(exc).__name__}: {exc}")
-
-    async def _wait_for_lease(self, seconds: float) -> None:
-        """Wait, but not longer than a change by others may take to be seen."""
-        await asyncio.sleep(min(seconds, LOOK_S / 2))
 
     async def _end_keeping(self) -> None:
         if self._keeping is not None:

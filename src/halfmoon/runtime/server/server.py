@@ -364,6 +364,7 @@ class Server:
         if not isinstance(self.core, NullCore):
             log.error("nothing more is answered: this server may not answer any longer")
             self.core = NullCore()
+            self.feed = self.core.feed
         for connection in list(self._connections.values()):
             connection.transport.abort()
 

@@ -10,7 +10,7 @@ from halfmoon.results import MasterSwitch
 from halfmoon.wire.headers.admin import SwitchMaster
 
 SWITCHED_MS = 30_000
-"""How long the other member is waited for: several times what a follower takes that has everything."""
+"""Longest wait for the other member: several times what a follower takes that has everything."""
 LOOK_MS = 100
 """Pause between two looks at the name servers."""
 
@@ -18,7 +18,7 @@ LOOK_MS = 100
 def switch_master(admin: AdminCore, name: str, *, timeout_ms: int = SWITCHED_MS) -> Op[MasterSwitch]:
     """Have the follower of a pair take over from the master, and return once the name servers know it as the master.
 
-    Nothing that was acknowledged is lost. Sends fail or wait in between, and clients with retries send again.
+    Nothing that was acknowledged is lost. Sends that find no master in between fail, and may be repeated.
 
     Raises:
         UsageError: no such broker is known, it has no master now, or it is not in a pair.

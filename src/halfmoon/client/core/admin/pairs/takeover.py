@@ -10,7 +10,7 @@ from halfmoon.results import MasterTakeover
 from halfmoon.wire.headers.admin import TakeOver
 
 TAKEN_OVER_MS = 60_000
-"""How long the slave is waited for: it gives up earlier, and says so."""
+"""Longest wait for the slave: it gives up earlier, and says so."""
 LOOK_MS = 100
 """Pause between two looks at the name servers."""
 TAKEOVER, FAILED, BEHIND = "takeover", "failed: ", "slaveBehindBytes"
@@ -20,8 +20,8 @@ TAKEOVER, FAILED, BEHIND = "takeover", "failed: ", "slaveBehindBytes"
 def take_over(admin: AdminCore, name: str, *, timeout_ms: int = TAKEN_OVER_MS) -> Op[MasterTakeover]:
     """Have the slave of ours that follows an Apache master take its place, and return once the name servers know it as the master.
 
-    Of several slaves, the one that lacks the least. Nothing that was acknowledged is lost; sends fail in between, and clients with
-    retries send again. After a failure the old master is the master again.
+    Of several slaves, the one that lacks the least. Nothing that was acknowledged is lost. Sends that find no
+    master in between fail, and may be repeated. After a failure the old master is the master again.
 
     Raises:
         UsageError: no such broker is known, or no slave of it is a Halfmoon broker that answers.
