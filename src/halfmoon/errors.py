@@ -190,6 +190,10 @@ class NoRoute(HalfmoonError):
         self.topic, self.reason, self.near = topic, reason, near
 
 
+class NoMaster(NoRoute):
+    """The topic is there, and no broker of it has a master now; others of its members are registered, and may take over."""
+
+
 class NotWritable(NoRoute):
     """The topic is there, and no broker of it lets anybody write: its permission says so, or it has no queues to write to."""
 

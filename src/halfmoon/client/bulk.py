@@ -33,7 +33,7 @@ class BulkProducer(Producer):
         """Return the queues that messages of a topic may go to, as `halfmoon.client.core.masters.queues`."""
         check_topic(topic)
         sender, settings = self.sender, self.settings
-        asked = partial(sender.publish_info, wrap(topic, settings.namespace))
+        asked = partial(sender.publish_info, wrap(topic, settings.namespace), 0)
         return self.submit(queues(sender.routes.name_servers, topic, asked, settings.retries_max)).result()
 
     def send_encoded(self, encoded: Encoded, queues: Sequence[MessageQueue]) -> Future[SendResult]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import replace
@@ -68,17 +69,6 @@ def log_end(member: Member) -> int:
     return core.store.end_offset
 
 
-async def is_sent(producer: AsyncProducer, message: Message) -> bool:
-    """Return whether a message was stored. Raises the errors that do not say that another try may help."""
-    try:
-        await producer.send(message)
-    except HalfmoonError as exc:
-        if not exc.retry:
-            raise
-        return False
-    return True
-
-
 @pytest.fixture
 async def pair(tmp_path: Path) -> AsyncIterator[Pair]:
     names = await name_server(settings(), None)
@@ -138,17 +128,24 @@ async def test_a_master_without_follower_ends_before_its_lease_does(pair: Pair) 
     assert first.lease.epoch == 2
 
 
-async def test_a_producer_finds_the_new_master_of_a_pair_that_switched(pair: Pair) -> None:
+async def test_during_a_planned_switch_no_send_fails_and_no_message_is_stored_twice(pair: Pair) -> None:
     first = await pair.begin("a")
     await pair.until(lambda: first.is_master)
     second = await pair.begin("b")
     await pair.complete(first)
-    async with AsyncProducer(group="P", nameserver=pair.names.address) as producer:
-        await producer.send(Message("orders", b"before"))
+    results = []
+    async with AsyncProducer(group="P", nameserver=pair.names.address, send_timeout_ms=30_000) as producer:
+        results.append(await producer.send(Message("orders", b"before")))
         first.program.broker.copies.is_switching = True  # type: ignore[union-attr]
         async with asyncio.timeout(60):
-            while not (await is_sent(producer, Message("orders", b"after")) and second.is_master):
+            while not second.is_master:
+                results += await asyncio.gather(*(producer.send(Message("orders", b"meanwhile")) for _ in range(3)))
                 await asyncio.sleep(0.01)
+        results.append(await producer.send(Message("orders", b"after")))
+    places = Counter((result.queue, result.queue_offset) for result in results)
+    assert set(places.values()) == {1}
+    ends = Counter(queue for queue, _ in places)
+    assert {queue: second.program.broker.store.queue_max(queue.topic, queue.queue_id) for queue in ends} == ends  # type: ignore[union-attr]
     await pair.complete(second)
     await pair.until(lambda: log_end(first) == log_end(second))
 

@@ -116,12 +116,29 @@ def no_message(given: object) -> MessageIllegal:
     return MessageIllegal(f"{given!r:.60} ({type(given).__name__}) is no message: give Message(topic, body)")
 
 
-def check_batch(messages: object) -> None:
-    """Raise UsageError unless it is a list of something."""
+def check_batch(messages: object, bytes_max: int) -> None:
+    """Raise UsageError, MessageIllegal unless it is a list of messages that go together. Follows MessageBatch.generateFromList."""
     if not isinstance(messages, Sequence) or isinstance(messages, str | bytes):
         raise UsageError(f"send_batch takes a list of messages, not {messages!r:.60} ({type(messages).__name__})")
     if not messages:
         raise UsageError("messages must not be empty")
+    for message in messages:
+        check_message(message, bytes_max)
+        if why := _why_not_together(message, messages[0]):
+            raise UsageError(why)
+
+
+def _why_not_together(message: Message, first: Message) -> str:
+    """Return why a message may not be in a batch with the first one of it; empty when it may."""
+    if message.is_delayed:
+        return "TimeDelayLevel is not supported for batching"
+    if message.topic.startswith(RETRY_PREFIX):
+        return "Retry Group is not supported for batching"
+    if message.topic != first.topic:
+        return "The topic of the messages in one batch should be the same"
+    if message.wait_store != first.wait_store:
+        return "The waitStoreMsgOK of the messages in one batch should the same"
+    return "a batch is not merged with an earlier attempt: send the message alone" if message.attempt != 1 else ""
 
 
 # ---------------------------------------------------------------- namespaces

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from halfmoon.errors import NoRoute, NotWritable
+from halfmoon.errors import NoMaster, NoRoute, NotWritable
 from halfmoon.model import MessageQueue
 from halfmoon.wire.bodies import TopicRouteData, ordered_queues
 from halfmoon.wire.codes import Perm
@@ -75,7 +75,8 @@ def no_queue(topic: str, route: Route | None) -> NoRoute:
     writable = [name for name, _, write_count, perm in route.queues if perm & Perm.WRITE and write_count]
     if not writable:
         return NotWritable(topic, [name for name, *_ in route.queues])
-    return NoRoute(topic, f"no master is known of its brokers {', '.join(writable)}")
+    kind = NoMaster if any(route.brokers.get(name) for name in writable) else NoRoute
+    return kind(topic, f"no master is known of its brokers {', '.join(writable)}")
 
 
 def read_queues(topic: str, route: Route) -> tuple[MessageQueue, ...]:

@@ -157,10 +157,17 @@ class RouteTable:
         """Return the address to send to, as far as known."""
         return self.brokers.get(broker_name, {}).get(0)
 
+    def has_slave(self, broker_name: str) -> bool:
+        """Return whether another member of a broker than its master is known."""
+        return any(self.brokers.get(broker_name, ()))
+
     def master_or_ask(self, queue: MessageQueue) -> Op[str | None]:
-        """Return the address to send to; an unknown broker is looked for once."""
+        """Return the address to send to; an unknown broker is looked for once, a master as `look_for` says."""
         address = self.master(queue.broker_name)
-        if address is None:
+        if address is None and queue.broker_name in self.brokers:
+            yield from self.look_for(queue.topic, queue.broker_name)
+            address = self.master(queue.broker_name)
+        elif address is None:
             try:
                 yield from self.refresh(queue.topic)
             except HalfmoonError as exc:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from halfmoon.client.core.produce.attempts import UNSURE_MAX, UnansweredSends
 from halfmoon.client.core.produce.outgoing import Outgoing
 from halfmoon.client.core.produce.transaction import OpenHalf
-from halfmoon.client.core.produce.unanswered import UNSURE_MAX, UnansweredSends
 from halfmoon.client.core.route import PublishInfo
 from halfmoon.errors import ConnectFailed, ConnectionLost, HalfmoonError
 from halfmoon.model import Message, MessageQueue

@@ -158,7 +158,7 @@ class LingeringSender(Sender):
         if asynchronous:
             result = yield from self.deliver_async(outgoing, target, batch.begin, budget_ms)
         elif target is not None:
-            result = yield from self.attempt(outgoing, target, batch.begin, budget_ms)
+            result = yield from self.send_to(outgoing, target, batch.begin, budget_ms)
         else:
             result = yield from self.deliver(outgoing, batch.begin, budget_ms)
         stored = result.offset_msg_id.split(",")

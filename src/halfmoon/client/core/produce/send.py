@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypedDict, TypeVar, Unpack
+from functools import partial
+from typing import Any, TypedDict, TypeGuard, TypeVar, Unpack
 
 import msgspec
 
 from halfmoon.client.core.ask import tell
-from halfmoon.client.core.names import RETRY_PREFIX, check_batch, check_message, check_sendable, check_topic, unwrap, whole, wrap
+from halfmoon.client.core.names import check_batch, check_message, check_sendable, check_topic, unwrap, whole, wrap
+from halfmoon.client.core.produce.attempts import Absent, Attempts, UnansweredSends, until_present
 from halfmoon.client.core.produce.faults import FaultTable, choose_queue
 from halfmoon.client.core.produce.outgoing import Outgoing, SendObserver, properties_bytes, properties_text
 from halfmoon.client.core.produce.selector import Selector, check_choice, select_by_hash, selected
-from halfmoon.client.core.produce.send_result import failure_code, send_result
-from halfmoon.client.core.produce.unanswered import UnansweredSends
+from halfmoon.client.core.produce.send_result import send_result
 from halfmoon.client.core.route import PublishInfo
 from halfmoon.client.core.route_table import RouteTable
 from halfmoon.client.settings import ProducerSettings
@@ -24,13 +25,10 @@ from halfmoon.errors import (
     ConnectFailed,
     MessageIllegal,
     NetworkError,
-    NoPermission,
     NotRunning,
-    SendFailed,
     ServiceNotAvailable,
     TooManyRequests,
     UsageError,
-    failure_text,
 )
 from halfmoon.model import UNIQ_KEY, WAIT, Message, MessageQueue, SendResult, SendStatus
 from halfmoon.wire.codes import COMPRESSED, LZ4, ZLIB, ZSTD
@@ -96,13 +94,14 @@ class Sender:
     def send(self, message: Message, **chosen: Unpack[Chosen]) -> Op[SendResult]:
         """Send and return where the message went; brokers are tried in turn within one time budget.
 
-        With an explicit queue, a selector or a key (then `select_by_hash`) there is one attempt. Raises UsageError, NoRoute,
-        BrokerError, SendFailed, TooManyRequests.
+        With an explicit queue, a selector or a key (then `select_by_hash`) there is one attempt. While no broker of the topic has a
+        master, and other members of them are registered, the send waits for one that takes over, as long as its time allows.
+        Raises UsageError, NoRoute, BrokerError, SendFailed, TooManyRequests.
         """
         budget = self.budget(chosen.get("timeout_ms"))
         begin, outgoing, target = yield from self._ready(message, chosen)
         if target is not None:
-            return (yield from self.attempt(outgoing, target, begin, budget))
+            return (yield from self.send_to(outgoing, target, begin, budget))
         return (yield from self.deliver(outgoing, begin, budget))
 
     def send_async(self, message: Message, **chosen: Unpack[Chosen]) -> Op[SendResult]:
@@ -157,9 +156,9 @@ class Sender:
             return (yield from self.deliver_async(first.outgoing, first.target, first.begin, first.budget_ms, first.queue, error))
         if first.target is None:
             return (yield from self.deliver(first.outgoing, first.begin, first.budget_ms, first, error))
-        if error is not None:
+        if error is not None and not (isinstance(error, Absent) and self.routes.has_slave(first.target.broker_name)):
             raise error
-        return (yield from self.attempt(first.outgoing, first.target, first.begin, first.budget_ms))
+        return (yield from self.send_to(first.outgoing, first.target, first.begin, first.budget_ms))
 
     def send_oneway(self, message: Message, **chosen: Unpack[Chosen]) -> Op[None]:
         """Send without waiting for a reply: one attempt, errors only when it cannot leave."""
@@ -186,7 +185,7 @@ class Sender:
         outgoing = self.prepare_batch(messages, (yield from now()))
         target = yield from self.target(messages[0], queue)
         if target is not None:
-            return (yield from self.attempt(outgoing, target, begin, budget))
+            return (yield from self.send_to(outgoing, target, begin, budget))
         return (yield from self.deliver(outgoing, begin, budget))
 
     def flush(self) -> Op[None]:
@@ -237,18 +236,9 @@ class Sender:
     def prepare_batch(self, messages: Sequence[Message], born_ms: int) -> Outgoing:
         """Return several messages as one request. Raises UsageError. Follows MessageBatch.generateFromList (4.9.8)."""
         self._check_running()
-        check_batch(messages)
+        check_batch(messages, self.settings.body_bytes_max)
         first, items, ids = messages[0], [], []
         for message in messages:
-            check_message(message, self.settings.body_bytes_max)
-            if (
-                message.topic != first.topic
-                or message.wait_store != first.wait_store
-                or message.attempt != 1
-                or message.is_delayed
-                or message.topic.startswith(RETRY_PREFIX)
-            ):
-                raise UsageError(_why_not_together(message, first))
             msg_id, item = self.item(message, born_ms)
             ids.append(msg_id)
             items.append(item)
@@ -300,60 +290,59 @@ class Sender:
 
         Raises NoRoute, BrokerError (a code not worth another try), SendFailed, TooManyRequests (the budget is spent).
         """
-        info = self.routes.ready(outgoing.topic) or (first.info if first else (yield from self.publish_info(outgoing.topic)))
-        tried, refusing = list[str](), set[str]()
+        info = self.routes.ready(outgoing.topic) or (first.info if first else None)
+        info = info or (yield from self.publish_info(outgoing.topic, budget_ms))
+        tried = Attempts()
         result: SendResult | None = None  # of an attempt that was stored, without a promise of the broker being kept
-        cause = error
-        if first is not None and error is not None:
-            if not self._may_retry(outgoing, first.queue, error):
-                raise error
-            tried.append(first.queue.broker_name)
-            first = None
-            yield from self._give_up_if_refused(tried, refusing, info, error, begin)
-        while len(tried) <= self.settings.retries_max:
+        while len(tried.brokers) <= self.settings.retries_max:
             at: int = yield _STEADY
-            if at - begin >= budget_ms:
+            if at - begin >= budget_ms and error is None:
                 break
             queue = first.queue if first else self._next_queue(outgoing, info, tried, at)
             first = None
-            tried.append(queue.broker_name)
+            tried.brokers.append(queue.broker_name)
             try:
-                result = yield from self.attempt(outgoing, queue, begin, budget_ms, at)
-            except (NetworkError, BrokerError) as exc:
-                if not self._may_retry(outgoing, queue, exc):
-                    if result is None:
-                        raise
-                    break
-                cause = exc
-                yield from self._give_up_if_refused(tried, refusing, info, exc, begin, result)
-            else:
-                if result.status is SendStatus.SEND_OK or not self.settings.retry_not_stored:
-                    return result
+                stored = yield from self._try(outgoing, queue, begin, budget_ms, tried, info, error)
+            except (NetworkError, BrokerError):
+                if result is None:
+                    raise
+                break
+            error, result = None, stored or result
+            if self._is_kept(stored):
+                return stored
+            if tried.are_refused(info):
+                break
             info = self.routes.ready(outgoing.topic) or info
         if result is not None:
             return result
-        raise (yield from self._failure(outgoing, tried, cause, begin)) from cause
+        cost_ms = (yield from steady()) - begin
+        raise tried.failure(outgoing.topic, info, cost_ms, in_time=len(tried.brokers) > self.settings.retries_max) from tried.cause
 
-    def _give_up_if_refused(
-        self, tried: list[str], refusing: set[str], info: PublishInfo, error: Exception, begin: int, result: Any = None
-    ) -> Op[None]:
-        """Note who refused what it will refuse again. Raise SendFailed where each broker of the topic has, and none stored it."""
-        if isinstance(error, NoPermission) and not error.retry:
-            refusing.add(tried[-1])
-            if result is None and all(queue.broker_name in refusing for queue in info.queues):
-                raise SendFailed(info.queues[0].topic, tried, (yield from steady()) - begin, error.code, error) from error
+    def _is_kept(self, stored: SendResult | None) -> TypeGuard[SendResult]:
+        """Return whether a message was stored as well as is asked for."""
+        return stored is not None and (stored.status is SendStatus.SEND_OK or not self.settings.retry_not_stored)
 
-    def _failure(self, outgoing: Outgoing, tried: list[str], cause: Exception | None, begin: int) -> Op[Exception]:
-        """Return what to raise when no broker stored a message: the attempts are used up, or the time was before they were."""
-        if len(tried) <= self.settings.retries_max:
-            reason = failure_text(tried[-1] if tried else "", cause)
-            return TooManyRequests(f"Could not send to {outgoing.topic} in time: {reason} (tried: {', '.join(tried) or 'none'})")
-        return SendFailed(outgoing.topic, tried, (yield from steady()) - begin, failure_code(cause), cause, retry=True)
+    def _try(
+        self, outgoing: Outgoing, queue: MessageQueue, begin: int, budget_ms: int, tried: Attempts, info: PublishInfo,
+        error: Exception | None,
+    ) -> Op[SendResult | None]:  # fmt: skip
+        """Make an attempt that did not fail with ``error`` already; return None, or raise, as another one may help or not."""
+        attempt = self.send_to if tried.are_last(queue.broker_name, info) else self.attempt
+        try:
+            if error is not None:
+                raise error
+            return (yield from attempt(outgoing, queue, begin, budget_ms))
+        except (NetworkError, BrokerError) as exc:
+            tried.failed(exc)
+            if not self._may_retry(outgoing, queue, exc):
+                raise
+            return None
 
-    def _next_queue(self, outgoing: Outgoing, info: PublishInfo, tried: list[str], at: int) -> MessageQueue:
+    def _next_queue(self, outgoing: Outgoing, info: PublishInfo, tried: Attempts, at: int) -> MessageQueue:
         """Return the queue for the next attempt. The first goes to the broker that may have the message from an earlier send."""
-        queue = None if tried else self.unanswered.queue(outgoing, info)
-        return queue or choose_queue(info, tried[-1] if tried else None, self.faults, at)
+        brokers = tried.brokers
+        queue = None if brokers else self.unanswered.queue(outgoing, info)
+        return queue or choose_queue(info, brokers[-1] if brokers else None, self.faults, at)
 
     def _may_retry(self, outgoing: Outgoing, queue: MessageQueue, error: Exception) -> bool:
         """Note a failed attempt; return whether another broker may store the message."""
@@ -368,25 +357,34 @@ class Sender:
         error: Exception | None = None,
     ) -> Op[SendResult]:  # fmt: skip
         """Try as `send_async` says; the arguments are those of `deliver`, but for the queues that the user and `first` chose."""
-        tried: list[str] = []
+        tried = Attempts()
         for left in range(self.settings.retries_async_max, -1, -1):
             queue = target or first
             if queue is None:
                 queue = self._next_queue(outgoing, (yield from self.publish_info(outgoing.topic)), tried, (yield from steady()))
-            tried.append(queue.broker_name)
+            tried.brokers.append(queue.broker_name)
             first = None
-            if error is None:
-                try:
-                    return (yield from self.attempt(outgoing, queue, begin, budget_ms))
-                except NetworkError as exc:
-                    error = exc
-            if not isinstance(error, NetworkError):
-                raise error
-            self.unanswered.note(outgoing, queue, error)
-            if not left or not error.retry or (yield from steady()) - begin >= budget_ms:
-                raise error
+            try:
+                if error is not None:
+                    raise error
+                is_last = target is not None or tried.are_last(queue.broker_name, self.routes.ready(outgoing.topic))
+                attempt = self.send_to if is_last else self.attempt
+                return (yield from attempt(outgoing, queue, begin, budget_ms))
+            except NetworkError as exc:
+                self.unanswered.note(outgoing, queue, exc)
+                tried.failed(exc)
+                if not left or not exc.retry or (yield from steady()) - begin >= budget_ms:
+                    raise
+            except ServiceNotAvailable:
+                if error is None or not self.routes.has_slave(queue.broker_name):
+                    raise
             error = None
         raise AssertionError("unreachable")
+
+    def send_to(self, outgoing: Outgoing, queue: MessageQueue, begin: int, budget_ms: int) -> Op[SendResult]:
+        """Send to a queue by one `attempt`, which is repeated while its broker has no master, but a member that may take over."""
+        attempt = partial(self.attempt, outgoing, queue, begin, budget_ms)
+        return until_present(attempt, lambda: self.routes.has_slave(queue.broker_name), begin + budget_ms)
 
     def attempt(self, outgoing: Outgoing, queue: MessageQueue, begin: int, budget_ms: int, at: int | None = None) -> Op[SendResult]:
         """Send once, with what is left of the budget, and note how long it took or that it failed; ``at`` is now (steady).
@@ -457,6 +455,8 @@ class Sender:
             yield from on_loop(self.routes.master_or_ask(queue))
         if (address := self._known_address(queue)) is not None:
             return address
+        if self.routes.has_slave(queue.broker_name):
+            raise ConnectFailed(f"broker {queue.broker_name} has no master now", queue.broker_name)
         raise NetworkError(f"The broker[{queue.broker_name}] not exist")
 
     def _moved(self, queue: MessageQueue, address: str) -> Op[str | None]:
@@ -465,13 +465,18 @@ class Sender:
             yield from on_loop(self.routes.look_for(wrap(queue.topic, self.settings.namespace), queue.broker_name))
         return known if (known := self._known_address(queue)) != address else None
 
-    def publish_info(self, topic: str) -> Op[PublishInfo]:
-        """Return how messages of a topic are sent. An answer that is asked for is shared, which is for the loop only."""
+    def publish_info(self, topic: str, within_ms: int | None = None) -> Op[PublishInfo]:
+        """Return how messages of a topic are sent; see `until_present` for how long a master is waited for (None: as a send does).
+
+        An answer that is asked for is shared, which is for the loop only.
+        """
         if (info := self.routes.ready(topic)) is not None:
             return info
         settings = self.settings
-        asked = self.routes.publish_info(topic, settings.create_topic_key, settings.default_topic_queue_count)
-        return (yield from on_loop(asked))
+        end = (yield from steady()) + (settings.send_timeout_ms if within_ms is None else within_ms)
+        count = settings.default_topic_queue_count
+        asked = partial(self.routes.publish_info, topic, settings.create_topic_key, count)
+        return (yield from until_present(lambda: on_loop(asked()), lambda: True, end))
 
     def target(
         self, message: Message, queue: MessageQueue | None, selector: Selector | None = None, key: Any = None
@@ -509,19 +514,6 @@ class Sender:
 
 
 # ---------------------------------------------------------------- pure
-
-
-def _why_not_together(message: Message, first: Message) -> str:
-    """Return why a message may not be in a batch with the first one of it."""
-    if message.is_delayed:
-        return "TimeDelayLevel is not supported for batching"
-    if message.topic.startswith(RETRY_PREFIX):
-        return "Retry Group is not supported for batching"
-    if message.topic != first.topic:
-        return "The topic of the messages in one batch should be the same"
-    if message.wait_store != first.wait_store:
-        return "The waitStoreMsgOK of the messages in one batch should the same"
-    return "a batch is not merged with an earlier attempt: send the message alone"
 
 
 def vip_address(address: str) -> str:
