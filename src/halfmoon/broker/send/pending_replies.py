@@ -68,7 +68,8 @@ class PendingReply(msgspec.Struct, gc=False):
 
     ``states``: number of the last change beside the log that the other member of a pair must have.
 
-    At its deadline (0: none) ``on_timeout`` is called instead of ``done``; without one it does not wait for slaves any more.
+    At its deadline (0: none) ``on_timeout`` is called instead of ``done``, and told whether copies are missing, else the device is
+    late; without one it does not wait for slaves any more. Neither may hold the reply itself: nobody collects such a circle.
     """
 
     end_offset: int
@@ -78,7 +79,7 @@ class PendingReply(msgspec.Struct, gc=False):
     copied: bool
     deadline: Steady = LONG_AGO
     states: int = 0
-    on_timeout: Callable[[], None] | None = None
+    on_timeout: Callable[[bool], None] | None = None
 
 
 class PendingReplies(Service):
@@ -162,17 +163,14 @@ class PendingReplies(Service):
             self._store.sync_now()
 
     def with_deadline(self, done: Done, on_timeout: Callable[[bool], None]) -> None:
-        """Call ``done`` as `after_flush` does, or ``on_timeout`` if ``sync_timeout_ms`` or ``slave_timeout_ms`` passes first.
-
-        That is told whether copies are missing; else the device is late.
-        """
+        """Call ``done`` as `after_flush` does, or ``on_timeout`` if ``sync_timeout_ms`` or ``slave_timeout_ms`` passes first."""
         if self.can_reply:
             done(None, self.now)
             return
         pending = self._pending(done, 0, durable=False)
         if not pending.copied:
             pending.deadline = self.now.steady + self._settings.sync_timeout_ms
-        pending.on_timeout = lambda: on_timeout(self._lacks_copies(pending))
+        pending.on_timeout = on_timeout
         self._add(pending)
 
     def after_copies(self, done: Done) -> None:
@@ -254,7 +252,7 @@ class PendingReplies(Service):
                 pending.copied = False
                 continue
             on_timeout, pending.on_timeout, pending.done = pending.on_timeout, None, None
-            on_timeout()
+            on_timeout(self._lacks_copies(pending))
             pending.copied = False
         if timed_out:
             self.release(now)
