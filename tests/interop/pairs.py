@@ -18,19 +18,29 @@ NAME = "broker-a"
 
 
 class Pair:
-    """Members ``a`` and ``b`` of broker-a, at ports that stay the same. ``lease`` is the URL of the lease."""
+    """Members ``a`` and ``b`` of a broker, at ports that stay the same. ``lease`` is the URL of the lease.
 
-    def __init__(self, root: Path, lease: str, *, lease_ms: int = 3000, settings: Mapping[str, object] | None = None) -> None:
-        self.root, self.lease, self.settings = root, lease, {"lease_ms": lease_ms, **(settings or {})}
+    ``nameserver`` is another pair's; without one this pair has its own.
+    """
+
+    def __init__(
+        self, root: Path, lease: str, *, lease_ms: int = 3000, settings: Mapping[str, object] | None = None, name: str = NAME,
+        nameserver: str = "",
+    ) -> None:  # fmt: skip
+        self.root, self.lease, self.settings, self.name = root, lease, {"lease_ms": lease_ms, **(settings or {})}, name
         self.ports = {"a": free_port(), "b": free_port()}
-        names = free_port()
-        self.nameserver = f"127.0.0.1:{names}"
+        self.nameserver = nameserver or f"127.0.0.1:{free_port()}"
         root.mkdir(parents=True, exist_ok=True)
-        self._names = Server(
-            [str(COMMAND), "nameserver", "--data", str(root / "names"), "--nameserver-port", str(names)], root / "names.log"
-        )
-        self._names.wait_line("halfmoon ready")
+        self._names = None if nameserver else self._name_server()
         self.members: dict[str, Server] = {}
+
+    def _name_server(self) -> Server:
+        port = self.nameserver.rpartition(":")[2]
+        command = [str(COMMAND), "nameserver", "--data", str(self.root / "names"), "--nameserver-port", port]
+        command += [word for key, value in self.settings.items() if key.startswith("tls.") for word in ("--set", f"{key}={value}")]
+        server = Server(command, self.root / "names.log")
+        server.wait_line("halfmoon ready")
+        return server
 
     def start(self, name: str) -> None:
         """Start a member."""
@@ -40,7 +50,7 @@ class Pair:
             "--data",
             str(self.root / name),
             "--broker-name",
-            NAME,
+            self.name,
             "--broker-port",
             str(self.ports[name]),
         ]
@@ -62,7 +72,7 @@ class Pair:
         """Return which member is the master, as the name server says; None: none is registered, or it does not answer."""
         try:
             with halfmoon.Admin(nameserver=self.nameserver, request_timeout_ms=2000) as admin:
-                address = admin.cluster().broker_addr_table[NAME].broker_addrs[0]
+                address = admin.cluster().broker_addr_table[self.name].broker_addrs[0]
         except (HalfmoonError, KeyError):
             return None
         return next((name for name, port in self.ports.items() if address.endswith(f":{port}")), None)
@@ -87,4 +97,5 @@ class Pair:
         """End everything."""
         for server in self.members.values():
             server.kill()
-        self._names.kill()
+        if self._names is not None:
+            self._names.kill()

@@ -7,7 +7,7 @@ pass (`halfmoon.store.health`) refuse the operation, and it can be retried.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from halfmoon.effects import Work
@@ -363,6 +363,8 @@ class Store:
         self._creation.refuse_all(StoreNotWritable(failure))
 
     def _write_checkpoint(self, *, clean: bool = False) -> None:
+        if self.log.end and self.log.segments.last is None:  # a copy that has nothing yet: the next start may begin it elsewhere
+            return
         flush = self._flush
         self._indexing.settle(flush.durable_offset)
         if len(self._indexing.index.files) != len(self._inventory.index):
@@ -441,6 +443,10 @@ class Store:
             self._move_checkpoint()
             if self._checkpoint_behind and (work := self._write_out.sync_work(self._move_checkpoint)):
                 self._work.append(work)
+
+    def raise_floors(self, ends: Mapping[tuple[str, int], int]) -> None:
+        """Let queues go on at these offsets or behind them, whatever the log has of them, durably. Raises OSError."""
+        self._reservations.raise_floors(ends)
 
     def delete_topic(self, topic: str, now: Steady) -> None:
         """Remove the queues of a topic; its records stay in the log until their file goes. Unknown topics are no error."""

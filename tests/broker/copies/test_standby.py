@@ -20,7 +20,7 @@ from halfmoon.wire.command import Command
 from halfmoon.wire.copying import FILE, NOBODY, WHOLE_LOG, State
 from halfmoon.wire.headers.admin import GetBrokerConfig, GetBrokerRuntimeInfo
 from halfmoon.wire.headers.route import GetBrokerClusterInfo
-from halfmoon.wire.headers.topic import DeleteTopicInBroker
+from halfmoon.wire.headers.topic import DeleteTopicInBroker, GetAllTopicConfig, GetTopicStatsInfo
 from tests.broker.copies.slave import Port, log_of
 from tests.broker.copies.test_feeding import fill
 from tests.broker.copies.test_following import FILE_BYTES, Slave
@@ -82,14 +82,16 @@ def of_apache(standing: Standing) -> Standing:
     return standing
 
 
-def test_it_finds_the_port_of_its_master_and_asks_one_of_ours_for_no_table(talk: Talk) -> None:
+def test_it_finds_the_port_of_its_master_and_saves_no_table_of_one_of_ours(talk: Talk) -> None:
     fill(talk)
     standing = Standing(talk)
     assert standing.core.problem == "the master was not asked yet"
     assert standing.look() is None
     assert standing.core.following.master == "10.0.0.1:10912"
     assert standing.core.end_offset == talk.broker.store.end_offset
-    assert standing.asked == [GetBrokerClusterInfo, GetBrokerRuntimeInfo, GetBrokerConfig]
+    assert standing.asked[:3] == [GetBrokerClusterInfo, GetBrokerRuntimeInfo, GetBrokerConfig]
+    assert set(standing.asked[3:]) == {GetAllTopicConfig, GetTopicStatsInfo}, "where queues end, as its log is empty"
+    assert not standing.disk.exists("config/topics.json")
 
 
 def test_it_says_who_it_is_to_a_master_of_ours_and_not_to_others(talk: Talk) -> None:
@@ -464,3 +466,33 @@ def test_no_topic_of_a_busy_master_loses_its_queues(talk: Talk) -> None:
     master, topics = talk.broker.store, standing.core.store.topics()
     assert topics == [topic for topic in master.topics() if any(master.queue_max(topic, number) for number in range(4))]
     assert len(topics) == 4
+
+
+@pytest.mark.parametrize("kind", ["ours", "RocketMQ's"])
+@pytest.mark.parametrize("kill", [False, True], ids=["stopped", "killed"])
+def test_the_offsets_of_messages_that_expired_are_not_given_out_again_by_a_slave_that_takes_over(
+    kind: str, kill: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = {"commit_log_file_bytes": FILE_BYTES, "file_reserved_hours": 1, "delete_when": ";".join(map(str, range(24)))}
+    talk = Talk("store", disk=SimDisk(Random(3)), store=settings)
+    talk.disk.now_ms = talk.now - 2 * 3_600_000
+    for _ in range(5):
+        talk.send("Old")
+    fill(talk, 30, 10_000)
+    talk.wait(30_000)
+    assert talk.broker.store.queue_min("Old", 0) == talk.broker.store.queue_max("Old", 0) == 5
+    standing = Standing(talk) if kind == "ours" else of_apache(Standing(talk))
+    assert standing.look() is None
+    standing.restart(kill=kill)
+    assert standing.look() is None
+    port = Port(talk)
+    standing.connect(1)
+    port.connect(1)
+    copy_all(port, standing)
+    standing.restart(kill=kill)
+    standing.core.close(standing.instant)
+
+    master = Talk("store", disk=standing.disk, store={"commit_log_file_bytes": FILE_BYTES})
+    assert master.broker.store.queue_max("Old", 0) == 5
+    assert master.send("Old").fields["queueOffset"] == "5"
+    assert "somebody removed files" not in caplog.text

@@ -27,7 +27,7 @@ from halfmoon.broker.settings import BrokerSettings
 from halfmoon.broker.topics import PATH as TOPICS
 from halfmoon.broker.uptime import PATH as UPTIME
 from halfmoon.effects import Call, CoreEffect, Op, Start, Work, sleep, steady
-from halfmoon.errors import BrokerError, HalfmoonError, PeerError, broker_error
+from halfmoon.errors import BrokerError, HalfmoonError, PeerError, TopicNotFound, broker_error
 from halfmoon.instant import Instant, Steady
 from halfmoon.logs import RateLimitedLog
 from halfmoon.model import split_address, split_addresses
@@ -36,8 +36,10 @@ from halfmoon.settings import properties_text
 from halfmoon.settings.properties import parse_properties
 from halfmoon.store.epochs import EpochRow, Epochs, common_end, parse
 from halfmoon.store.journal import Row
+from halfmoon.store.layout import HALF_TOPIC, OP_TOPIC
 from halfmoon.store.settings import StoreSettings
 from halfmoon.store.store import Store
+from halfmoon.store.timer.messages import SCHEDULE_TOPIC
 from halfmoon.wire.bodies import (
     ClusterInfo,
     ConsumerOffsetTable,
@@ -45,6 +47,7 @@ from halfmoon.wire.bodies import (
     KVTable,
     SubscriptionGroupTable,
     TopicConfigTable,
+    TopicStatsTable,
     from_json,
     to_json,
 )
@@ -56,7 +59,7 @@ from halfmoon.wire.headers.group import GetAllSubscriptiongroupConfig
 from halfmoon.wire.headers.offset import GetAllConsumerOffset
 from halfmoon.wire.headers.pull import ViewMessageById
 from halfmoon.wire.headers.route import GetBrokerClusterInfo
-from halfmoon.wire.headers.topic import GetAllTopicConfig
+from halfmoon.wire.headers.topic import GetAllTopicConfig, GetTopicStatsInfo
 from halfmoon.wire.ids import pack_host
 
 log = logging.getLogger("halfmoon.broker")
@@ -74,6 +77,8 @@ TABLES: Mapping[str, tuple[type[Any], type[Any]]] = {
 """The request for each table, by the path of its file, and the class of its body."""
 AGREED = ("messageDelayLevel", "maxMessageSize", "aclEnable")
 """Settings that both members of a pair must have the same: when each delay ends, what the follower can copy, and who is let in."""
+INNER_TOPICS = frozenset({HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC})
+"""Topics that have queues, and may be missing in a table of topics."""
 COPIED_TABLES = frozenset({*TABLES, SETTINGS, TRIMS, TIMER, MODES, UPTIME})
 """Every table that a broker saves."""
 NO_MASTER = "the pair has no master"
@@ -294,6 +299,7 @@ class Standby:
         """Check that this log is a part of the master's, or empty. Raises HalfmoonError."""
         store, end = self.store, self.store.end_offset
         if end == store.min_offset:
+            yield from self._copy_queue_ends(master.address)
             if end < master.min_offset:
                 store.copying().begin(master.min_offset)
             return
@@ -318,6 +324,21 @@ class Standby:
             raise
         if mine is None or bytes(mine) != bytes(theirs):
             raise NotCopied(f"the records at {place} differ: this is not a copy of the master's log; empty the directory")
+
+    def _copy_queue_ends(self, address: str) -> Op[None]:
+        """Note where the master's queues end: the log says nothing of those whose messages expired. Raises HalfmoonError."""
+        table = from_json(TopicConfigTable, (yield from answer(address, GetAllTopicConfig())).body, bounds=None)
+        ends: dict[tuple[str, int], int] = {}
+        for topic in sorted(table.topic_config_table.keys() | INNER_TOPICS):
+            try:
+                stats = from_json(TopicStatsTable, (yield from answer(address, GetTopicStatsInfo(topic=topic))).body)
+            except TopicNotFound:
+                continue
+            ends |= {(topic, queue.queue_id): place.max_offset for queue, place in stats.offset_table.items()}
+        try:
+            self.store.raise_floors(ends)
+        except OSError as exc:
+            raise NotCopied(f"the ends of the master's queues cannot be saved: {exc}") from exc
 
     def _must_cut(self, master: Master) -> bool:
         """Return whether another master went on before the end of this log: what lies behind was never promised.

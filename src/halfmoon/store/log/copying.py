@@ -60,6 +60,7 @@ class Copying:
         log = self._log
         if log.segments.last is not None or offset < 0 or offset % log.file_bytes:
             raise StoreError(f"the log ends at {log.end}: it cannot begin at {offset}")
+        self._inventory.note_log_first(offset)
         log.segments.first = offset
         log.set_end(offset)
         self._visible.end = offset
