@@ -65,8 +65,8 @@ class Slave:
     """A connection to the replication port."""
 
     __slots__ = (
-        "_second", "_sent", "copied", "gathers_until", "heard", "heard_at", "is_slow", "next", "rate", "remote", "reported",
-        "reports", "sent_at", "stamp", "stamped_at", "states", "states_sent",
+        "_member", "_second", "_sent", "copied", "gathers_until", "heard", "heard_at", "is_slow", "next", "rate", "remote",
+        "reported", "reports", "sent_at", "stamp", "stamped_at", "states", "states_sent",
     )  # fmt: skip
 
     def __init__(self, remote: str, at: Steady) -> None:
@@ -84,6 +84,7 @@ class Slave:
         self.states = self.states_sent = self.stamp = 0
         """Changes that one of ours has saved, those that it was sent, and the last stamp that came back."""
         self.stamped_at = Steady(0)
+        self._member: str | None = None
 
     @property
     def hello(self) -> Hello | None:
@@ -93,8 +94,9 @@ class Slave:
     @property
     def member(self) -> str | None:
         """Return the id of a member of a pair; None: it is another slave, which may never become the master."""
-        hello = self.hello
-        return None if hello is None or hello.member == NOBODY else hello.member.hex()
+        if self._member is None and (hello := self.reports.hello) is not None:
+            self._member = "" if hello.member == NOBODY else hello.member.hex()
+        return self._member or None
 
     def count_sent(self, size: int, now: Steady) -> None:
         """Count bytes that are sent now."""

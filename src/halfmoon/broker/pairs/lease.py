@@ -90,6 +90,9 @@ class Lease:
         self._renewed_at = self._echoed_at = self._promised_until = LONG_AGO
         self._next_at, self._must_read, self._busy = now, True, False
         self._wanted: tuple[str, ...] | None = None
+        self._source: tuple[object, ...] = ()
+        self._others: frozenset[str] = frozenset()
+        """Of this source: each turn asks, and it seldom changes."""
         self._release_to: str | None = None
         self._changes = 0
         """Changes of the record of this member although it is no master."""
@@ -109,9 +112,18 @@ class Lease:
     @property
     def others(self) -> frozenset[str]:
         """Return the members besides this one that the record may name as in sync: what is acknowledged, they must have."""
-        records = (self.record, None if self._sent is None else self._sent.record, *self._tried)
-        named = (name for record in records if record is not None for name in record.in_sync)
-        return frozenset((*named, *(self._wanted or ()))) - {self.member}
+        source = (self.record, self._sent, self._tried, len(self._tried), self._wanted)
+        if source != self._source:
+            self._source = source
+            records = (self.record, None if self._sent is None else self._sent.record, *self._tried)
+            named = (name for record in records if record is not None for name in record.in_sync)
+            self._others = frozenset((*named, *(self._wanted or ()))) - {self.member}
+        return self._others
+
+    @property
+    def is_settled(self) -> bool:
+        """Return whether the record names exactly those whom it may name: no write is under way, unknown, or wanted."""
+        return self._wanted is None and self.record is not None and self.others <= set(self.record.in_sync)
 
     @property
     def margin_ms(self) -> int:

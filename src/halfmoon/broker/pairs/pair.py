@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from halfmoon.broker.copies.feeding import SLAVES_MAX, Feeding, Slave
 from halfmoon.broker.pairs.lease import Lease
+from halfmoon.broker.pairs.record import LeaseRecord
 from halfmoon.instant import Instant, Steady
 from halfmoon.store.log.kept import EVERYTHING
 from halfmoon.store.store import Store
@@ -31,6 +32,9 @@ KNOWN_MAX = 2 * SLAVES_MAX
 """Members whose progress is remembered."""
 STAMPS = 6
 """Stamps within the duration of a lease: each follower returns them, and so renews it."""
+
+
+NOBODY_TWICE = frozenset[str]()
 
 
 class _Progress(NamedTuple):
@@ -56,8 +60,9 @@ class Pair:
         self._join_offset = self._join_states = 0
         self._progress: dict[str, _Progress] = {}
         self._slaves: dict[str, Slave] = {}
-        self._twins = set[str]()
+        self._twins = NOBODY_TWICE
         self._told: frozenset[str] | None = None
+        self._told_of: LeaseRecord | None = None
         self.copied_states = EVERYTHING
         self._needs_copies = copies_min > 1
         self._kept_alone = store.end_offset if self._needs_copies else EVERYTHING
@@ -104,10 +109,10 @@ class Pair:
         self._leave(others, now.steady)
         self._join(others, now.steady)
         self._tell()
-        waited = [self._slaves.get(member) for member in self.waited_for]
-        before = self.copied_states
-        self.copied_states = min((0 if slave is None else slave.states for slave in waited), default=EVERYTHING)
-        copied = min((self._copied(member) for member in self.waited_for), default=self._kept_alone)
+        waited_for, before = self.waited_for, self.copied_states
+        slaves = [self._slaves.get(member) for member in waited_for]
+        self.copied_states = min([0 if slave is None else slave.states for slave in slaves], default=EVERYTHING)
+        copied = min([self._copied(member) for member in waited_for], default=self._kept_alone)
         if self._needs_copies:
             self._kept_alone = max(self._kept_alone, copied)
         self._refuse()
@@ -117,17 +122,17 @@ class Pair:
     def _connected(self, now: Steady) -> dict[str, Slave]:
         """Return the slave of each connected member. Two of one id are none: nobody knows which of them would take over."""
         found: dict[str, Slave] = {}
-        twins = set[str]()
+        twins = NOBODY_TWICE
         for slave in self._feeding.slaves.values():
             if (member := slave.member) is None or slave.next is None:
                 continue
             if (other := found.get(member)) is not None and now - other.heard_at < self._follower_ms:
-                twins.add(member)
+                twins |= {member}
             found[member] = slave
         if twins - self._twins:
             log.error("two slaves have one id, so none is in the pair: the directory of one is a copy of the other's: empty it")
         self._twins = twins
-        return {member: slave for member, slave in found.items() if member not in twins}
+        return {member: slave for member, slave in found.items() if member not in twins} if twins else found
 
     def _refuse(self) -> None:
         self._store.copies_refusal = ALONE if self._needs_copies and not self.is_complete else None
@@ -163,11 +168,15 @@ class Pair:
         if record is None or not others:
             return
         lost = {member for member in others if self._is_lost(member, now)}
+        if not lost and self.lease.is_settled:
+            return
         named = dict.fromkeys((*record.in_sync, *sorted(others)))  # one that is about to be named stays so
         self.lease.want(tuple(member for member in named if member not in lost)[:2], now)
 
     def _join(self, others: frozenset[str], now: Steady) -> None:
         """Take in a follower that has nearly everything, and goes on."""
+        if others and self._joining is None:
+            return
         candidates = {member: slave for member, slave in self._slaves.items() if not self._is_lost(member, now)}
         if self._joining in others or self._joining not in candidates:
             self._joining = None
@@ -186,6 +195,9 @@ class Pair:
     def _tell(self) -> None:
         """Log once who joined and who left."""
         record = self.lease.record
+        if record is self._told_of:
+            return
+        self._told_of = record
         named = frozenset(record.in_sync) - {self.lease.member} if record is not None else frozenset()
         if named == self._told:
             return
