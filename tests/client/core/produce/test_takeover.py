@@ -181,3 +181,18 @@ def test_many_sends_that_wait_ask_the_name_servers_together():
 
     assert [task.error for task in tasks] == [None] * 200
     assert len(script.asked(GetRouteinfoByTopic)) - before <= 10
+
+
+@pytest.mark.parametrize("how", ["dies", "unregisters"])
+def test_a_producer_that_is_closed_waits_no_longer(how: str):
+    script = Scripted()
+    pair = Pair(script, 1 << 40, how)
+    pair.leave()
+    task = script.spawn(pair.sender.send(ORDER))
+    script.run_for(500)
+    assert not task.done
+
+    pair.sender.running = False
+    script.run_for(PAUSE_MS_MAX + SOON_MS)
+
+    assert isinstance(task.error, HalfmoonError)

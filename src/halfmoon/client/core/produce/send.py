@@ -384,7 +384,7 @@ class Sender:
     def send_to(self, outgoing: Outgoing, queue: MessageQueue, begin: int, budget_ms: int) -> Op[SendResult]:
         """Send to a queue by one `attempt`, which is repeated while its broker has no master, but a member that may take over."""
         attempt = partial(self.attempt, outgoing, queue, begin, budget_ms)
-        return until_present(attempt, lambda: self.routes.has_slave(queue.broker_name), begin + budget_ms)
+        return until_present(attempt, lambda: self.running and self.routes.has_slave(queue.broker_name), begin + budget_ms)
 
     def attempt(self, outgoing: Outgoing, queue: MessageQueue, begin: int, budget_ms: int, at: int | None = None) -> Op[SendResult]:
         """Send once, with what is left of the budget, and note how long it took or that it failed; ``at`` is now (steady).
@@ -476,7 +476,7 @@ class Sender:
         end = (yield from steady()) + (settings.send_timeout_ms if within_ms is None else within_ms)
         count = settings.default_topic_queue_count
         asked = partial(self.routes.publish_info, topic, settings.create_topic_key, count)
-        return (yield from until_present(lambda: on_loop(asked()), lambda: True, end))
+        return (yield from until_present(lambda: on_loop(asked()), lambda: self.running, end))
 
     def target(
         self, message: Message, queue: MessageQueue | None, selector: Selector | None = None, key: Any = None
