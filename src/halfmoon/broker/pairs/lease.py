@@ -92,7 +92,7 @@ class Lease:
         self._wanted: tuple[str, ...] | None = None
         self._source: tuple[object, ...] = ()
         self._others: frozenset[str] = frozenset()
-        """Of this source: each turn asks, and it seldom changes."""
+        """Members that the record may name, by this source: each turn asks, and it seldom changes."""
         self._release_to: str | None = None
         self._changes = 0
         """Changes of the record of this member although it is no master."""
