@@ -214,12 +214,16 @@ class Scripted:
         elif type(effect) is Run:
             self._user_code(effect, resume)
         elif type(effect) is Wait:
-            if effect.signal.subscribe(lambda: self._at(0, lambda: resume(True))):
-                self._at(0, lambda: resume(True))
-            elif effect.timeout_ms is not None:
-                self._at(effect.timeout_ms, lambda: resume(False))
+            self._signal(effect, resume)
         else:
             raise AssertionError(f"unknown effect {effect!r}")
+
+    def _signal(self, effect: Wait, resume: Callable[..., None]) -> None:
+        wake = lambda: self._at(0, lambda: resume(True))  # noqa: E731
+        if effect.signal.subscribe(wake):
+            wake()
+        elif effect.timeout_ms is not None:
+            self._at(effect.timeout_ms, lambda: (effect.signal.unsubscribe(wake), resume(False)))
 
     def _call(self, effect: Call, resume: Callable[..., None]) -> None:
         seen = Seen(effect.address, effect.request, effect.body, effect.timeout_ms, self.now, oneway=False)

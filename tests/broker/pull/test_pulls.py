@@ -287,6 +287,19 @@ def test_a_pull_that_waited_in_vain_is_answered_exactly_at_its_time(talk):
     assert talk.answer(opaque).code == 19
 
 
+def test_a_broker_that_stops_answers_what_waits_and_refuses_what_comes_to_wait_so_that_nobody_waits_for_its_connection(talk):
+    filled(talk)
+    waiting = talk.post(pull_header(T, offset=10, wait_ms=15_000))
+    talk.turn()
+    talk.broker.stop(talk.instant)
+    talk.run_effects()
+    assert talk.answer(waiting).code == 19
+
+    again = talk.pull(T, offset=10, wait_ms=15_000)
+    assert (again.code, again.remark) == (14, "the broker is stopping")
+    assert bodies(talk.pull(T, offset=9, wait_ms=15_000)) == [b"9"]
+
+
 def test_with_long_polling_off_a_pull_waits_only_the_short_time(make_talk):
     talk = make_talk(long_polling=False, short_polling_ms=1000)
     opaque = talk.post(pull_header(T, wait_ms=15_000))

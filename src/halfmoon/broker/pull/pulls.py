@@ -118,7 +118,7 @@ class Pulls(Service):
         self._stale_offsets, self._holds, self._access = context.stale_offsets, holds, context.access
         self.filters = Filters(context.settings, context.clients)
         self._is_master = context.settings.broker_id == 0
-        self._now, self._is_stopping = instant(0), False
+        self._now, self._is_stopping, self._has_stopped = instant(0), False, False
         self.plans: dict[tuple[str, str, str | None, str | None, int], PullPlan] = {}
         self._plans_characters = 0
         self._epoch = -1
@@ -255,11 +255,14 @@ class Pulls(Service):
         self._holds.refused(may_stay)
 
     def stop(self, now: Instant) -> None:
-        """Answer all held pulls. Later ones are held until their connection ends: answered, they would come again at once."""
+        """Answer all held pulls. Later ones that would wait are refused, after which clients pause before they ask again.
+
+        Held until their connection ends, they would keep clients of RocketMQ 4 and Go from pulling for 30 s, their timeout.
+        """
         self.turn(now)
         self._is_stopping = True
         self._resume(self._holds.refused(lambda hold: False))
-        self._is_stopping = False
+        self._is_stopping, self._has_stopped = False, True
 
     def turn(self, now: Instant) -> None:
         """Begin a turn of the loop or a tick: property filters get a new budget."""
@@ -341,6 +344,8 @@ class Pulls(Service):
     def _hold(self, pull: Pull, until: Steady) -> bool:
         if self._is_stopping:
             return False
+        if self._has_stopped:
+            raise ServiceNotAvailable("the broker is stopping")
         header, codes = pull.header, pull.plan.codes if pull.plan is not None else None
         room = 1 + (len(header.subscription or "") + len(header.topic) + len(header.consumerGroup)) // _CHARACTERS_OF_ROOM
         key = (header.topic, header.queueId)

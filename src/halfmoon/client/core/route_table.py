@@ -157,6 +157,10 @@ class RouteTable:
         """Return the address to send to, as far as known."""
         return self.brokers.get(broker_name, {}).get(0)
 
+    def broker_at(self, address: str) -> str:
+        """Return the name of the broker that has an address; empty: none."""
+        return next((name for name, _, known in self.addresses() if known == address), "")
+
     def has_slave(self, broker_name: str) -> bool:
         """Return whether another member of a broker than its master is known."""
         return any(self.brokers.get(broker_name, ()))

@@ -21,7 +21,7 @@ from halfmoon.client.core.names import RETRY_PREFIX, check_topic, unwrap, wrap
 from halfmoon.client.core.trouble_log import LastingFailure
 from halfmoon.client.settings import ConsumerSettings
 from halfmoon.effects import Op, Signal, now, sleep, spawn, steady, wait
-from halfmoon.errors import HalfmoonError, NetworkError, NoRoute, TopicRecreated, UsageError
+from halfmoon.errors import ConnectFailed, HalfmoonError, NetworkError, NoRoute, TopicRecreated, UsageError
 from halfmoon.logs import log_failure
 from halfmoon.model import ConsumeFrom, ConsumeType, MessageModel, MessageQueue, Subscription, subscription
 from halfmoon.shown.names import queue_name
@@ -49,6 +49,9 @@ AGAIN_MS = 250
 
 Differs: the original waits one second, or twenty; a topic that is being made is there much sooner.
 """
+
+AWAY_MS_MAX = 2_000
+"""Longest pause between two such rounds while the master of a broker is away: another member of the broker may take over."""
 
 log = logging.getLogger("halfmoon.client")
 
@@ -138,6 +141,7 @@ class GroupMember:
         self._recreated: dict[tuple[str, str], int] = {}  # by topic and broker: the birth of the old topic, once it was logged
         self.missing_topics: set[str] = set()
         """Subscribed topics that do not exist, as name servers say."""
+        self._is_master_away = False  # as the last round found
         self._rebalance = Signal()
         instance.member = self
 
@@ -244,9 +248,9 @@ class GroupMember:
         retry_ms = AGAIN_MS
         while True:
             even = yield from self.rebalance()
-            pause, retry_ms = (
-                (self.settings.rebalance_ms, AGAIN_MS) if even else (retry_ms, min(retry_ms * 2, self.settings.rebalance_ms))
-            )
+            longest_ms = min(self.settings.rebalance_ms, AWAY_MS_MAX) if self._is_master_away else self.settings.rebalance_ms
+            pause = self.settings.rebalance_ms if even else min(retry_ms, longest_ms)
+            retry_ms = AGAIN_MS if even else min(retry_ms * 2, longest_ms)
             yield from wait(self._rebalance, pause)
 
     # ------------------------------------------------------------ rebalancing
@@ -260,7 +264,7 @@ class GroupMember:
 
     def rebalance(self) -> Op[bool]:
         """Take our queues of every subscribed topic; return whether all went well. Follows RebalanceImpl (RocketMQ 5.3.3)."""
-        even = True
+        even, self._is_master_away = True, False
         for topic in self.topics():
             try:
                 queues = yield from self._share(topic)
@@ -275,11 +279,18 @@ class GroupMember:
                 even = False
             except HalfmoonError as exc:
                 self.instance.troubles.failed(self._trouble(topic), exc, (yield from steady()))
+                if isinstance(exc, ConnectFailed):
+                    yield from self.look_for_master(topic, self.routes.broker_at(exc.address))
                 even = False
         topics = self.topics()
         for held in [held for held in self.held.values() if held.queue.topic not in topics]:
             yield from self._remove(held)
         return even
+
+    def look_for_master(self, topic: str, broker_name: str) -> Op[None]:
+        """Look where the master of a broker is now; until it answers, one round follows soon after the other."""
+        self._is_master_away = True
+        yield from self.routes.look_for(topic, broker_name)
 
     def _trouble(self, topic: str) -> str:
         return f"{self.group} cannot consume {topic}"

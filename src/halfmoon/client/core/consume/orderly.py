@@ -27,7 +27,7 @@ from halfmoon.client.core.consume.push_consumer import RUN_CALLS, RUN_MS, PushCo
 from halfmoon.client.core.instance import Instance
 from halfmoon.client.settings import PushSettings
 from halfmoon.effects import Op, gather, now, sleep, spawn, steady
-from halfmoon.errors import HalfmoonError, TopicRecreated
+from halfmoon.errors import HalfmoonError, NetworkError, ServiceNotAvailable, TopicRecreated
 from halfmoon.model import ConsumeStatus, MessageQueue, StoredMessage, one_line
 from halfmoon.shown.names import queue_name
 from halfmoon.shown.texts import skip_command, span_text, time_text, tries_text
@@ -106,6 +106,8 @@ class OrderlyConsumerCore(PushConsumerCore):
         """Lock or renew queues at their brokers; a queue that is refused is no more in ``_locks``. Whether all brokers answered."""
         by_address = _grouped((self.routes.master(queue.broker_name), queue) for queue in queues)
         unknown = by_address.pop(None, [])
+        for queue in unknown[:1]:  # the others are looked for in the next rounds
+            yield from self.look_for_master(queue.topic, queue.broker_name)
         requests = [self._lock_at(str(address), group, release_on_close) for address, group in by_address.items()]
         outcomes = yield from gather(requests)
         return all(answered is True for answered in outcomes) and not unknown
@@ -119,6 +121,8 @@ class OrderlyConsumerCore(PushConsumerCore):
             granted = set(from_json(LockBatchReply, bytes(reply.body)).lock_ok_mq_set)
         except HalfmoonError as exc:
             log.info("queues not locked: group=%s broker=%s reason=%s", self.group, address, exc)
+            if isinstance(exc, NetworkError | ServiceNotAvailable):
+                yield from self.look_for_master(queues[0].topic, queues[0].broker_name)
             return False
         # The connection was lost meanwhile, and the broker may have given the granted locks to others.
         if self._losses.get(address, 0) != losses:
