@@ -10,9 +10,10 @@ import pytest
 
 from halfmoon.broker.tables import Tables
 from halfmoon.errors import PeerError, StoreError
+from halfmoon.model import MessageQueue
 from halfmoon.testing.disk import SimDisk
-from halfmoon.wire.bodies import GroupRequestMode, to_json
-from halfmoon.wire.headers.client import SetMessageRequestMode
+from halfmoon.wire.bodies import GroupRequestMode, LockBatchRequest, to_json
+from halfmoon.wire.headers.client import LockBatchMq, SetMessageRequestMode
 from halfmoon.wire.headers.offset import UpdateConsumerOffset
 from halfmoon.wire.headers.topic import TrimTopic
 from tests.broker.talk import Talk
@@ -70,7 +71,9 @@ def test_a_table_that_cannot_be_read_at_all_is_named_with_the_remedy():
 # ---------------------------------------------------------------- each table of a broker
 
 
-TABLES = ("consumerOffset", "delayOffset", "messageRequestMode", "subscriptionGroup", "timerOffset", "topicTrims", "topics")
+TABLES = (
+    "consumerOffset", "delayOffset", "messageRequestMode", "queueLocks", "subscriptionGroup", "timerOffset", "topicTrims", "topics",
+)  # fmt: skip
 UPTIME = "brokerUptime"
 """The one of which there is no older copy: what it says is nearly known without it."""
 
@@ -93,6 +96,8 @@ def stopped(talk: Talk) -> Talk:
         assert talk.ask(SetMessageRequestMode(), to_json(mode)).code == 0
         assert talk.ask(UpdateConsumerOffset(consumer_group="G0", topic="T", queue_id=0, commit_offset=1 + number)).code == 0
         assert talk.ask(TrimTopic(topic="T", offset=0)).code == 0
+        locked = to_json(LockBatchRequest(f"c{number}", "G0", [MessageQueue("T", "broker-a", number)]))
+        assert talk.ask(LockBatchMq(), locked).code == 0
         talk.wait(10_000)
         talk.restart()
     talk.broker.stop(talk.instant)

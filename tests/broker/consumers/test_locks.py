@@ -2,6 +2,7 @@
 
 import pytest
 
+from halfmoon.broker.consumers.locks import NOBODY, Locks
 from halfmoon.model import MessageQueue
 from halfmoon.wire.bodies import LockBatchReply, LockBatchRequest, from_json, to_json
 from halfmoon.wire.headers.client import LockBatchMq, UnlockBatchMq
@@ -169,10 +170,50 @@ def test_forgotten_locks_cost_no_memory(talk):
     assert len(talk.broker.locks) == 0
 
 
-def test_locks_are_not_kept_over_a_restart(talk):
-    lock(talk, "a")
+def test_locks_of_clients_that_notice_a_lost_connection_are_not_kept_over_a_restart(talk):
+    lock(talk, "a", release=True)
     talk.restart()
     assert lock(talk, "b", peer=2) == [0]
+
+
+def test_after_a_restart_no_other_member_gets_the_queues_of_a_client_that_may_go_on_consuming(talk):
+    lock(talk, "a", queue(0), queue(1))
+    lock(talk, "c", queue(2), peer=3)
+    unlock(talk, "a", queue(1))
+    talk.restart()
+    talk.wait(29_000)
+    assert lock(talk, "b", queue(0), queue(1), queue(2), peer=2) == [1]
+    assert lock(talk, "c", queue(2), peer=4) == [2]
+    talk.wait(1_001)
+    assert lock(talk, "b", queue(0), queue(1), queue(2), peer=2) == [0, 1]
+    assert talk.broker.locks.owner("G", "T", 2, talk.instant.steady) == "c"
+
+
+def test_a_member_that_was_refused_after_a_restart_is_told_when_the_old_lock_ends(talk):
+    lock(talk, "a")
+    talk.restart()
+    talk.consume("T", peer=2)
+    assert lock(talk, "client-2", peer=2) == []
+    notices(talk, 2)
+    talk.wait(29_000)
+    assert notices(talk, 2) == []
+    talk.wait(1_002)
+    assert notices(talk, 2) == ["G"]
+    assert lock(talk, "client-2", peer=2) == [0]
+
+
+def test_saved_locks_are_no_more_than_the_bound(talk):
+    lock(talk, "a", queue(0), queue(1), queue(2))
+    talk.broker.stop(talk.instant)
+    talk.run_effects()
+    talk.broker.close(talk.instant)
+    before, Locks.locks_max = Locks.locks_max, 2
+    try:
+        talk.open()
+    finally:
+        Locks.locks_max = before
+    assert len(talk.broker.locks) == 2
+    assert len(talk.broker.locks._of(NOBODY)) == 2
 
 
 def test_the_owner_of_a_queue_can_be_asked(talk):

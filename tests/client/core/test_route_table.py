@@ -153,6 +153,20 @@ def test_a_reader_gets_the_wanted_broker_or_the_next_slave_or_any():
     assert (found.master("a"), found.master("b")) == ("a0", None)
 
 
+def test_a_broker_is_asked_where_the_route_of_another_topic_has_it_by_now():
+    script = Scripted()
+    found = table(script, t=route(1), other=route(1))
+    script.run(found.publish_info("t"))
+    script.run(found.publish_info("other"))
+    assert found.any_broker("t") == "broker-a:1"
+
+    moved = route(1)
+    moved.broker_datas[0].broker_addrs = {0: "broker-a:2", 1: "broker-a:1"}
+    script.on(GetRouteinfoByTopic, routes(t=route(1), other=moved))
+    script.run(found.refresh("other"))
+    assert found.any_broker("t") == "broker-a:2"
+
+
 def test_a_name_server_that_fails_is_left_for_the_next_one_and_the_good_one_is_kept():
     script = Scripted()
     servers = NameServers(["ns:1", "ns:2", "ns:3"], Random(1))

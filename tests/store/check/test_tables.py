@@ -19,6 +19,7 @@ from tests.store.driving import NOW, close, draft, open_store
         ("config/topics.json", b"[1", "cannot be read"),
         ("config/subscriptionGroup.json", b"nothing", "cannot be read"),
         ("config/topicTrims.json", b"nothing", "cannot be read"),
+        ("config/queueLocks.json", b'{"locks":1}', "cannot be read"),
         ("config/delayOffset.json", b'{"offsetTable":{1:7}}', "level 1"),
         ("config/brokerUptime.json", b"{", "cannot be read"),
         ("config/brokerUptime.json", b'{"seenMs":9,"gaps":[{"beginMs":1,"endMs":7},{"beginMs":8,"endMs":11}]}', "is from 8 to 11"),

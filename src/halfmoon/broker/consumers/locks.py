@@ -1,4 +1,4 @@
-"""Which client of a group may consume which queue: the locks of ordered consumption (41 and 42). In memory, as in the original.
+"""Which client of a group may consume which queue: the locks of ordered consumption (41 and 42).
 
 Follows RebalanceLockManager (RocketMQ 4.9.8): a lock lives 60 s and its owner renews it. Sends nothing: ``tell`` notifies a group
 when a queue that another member waits for becomes free.
@@ -6,6 +6,8 @@ when a queue that another member waits for becomes free.
 Differs: locks do not outlive their client for a minute. A client that asks for it (``releaseOnClose``, as ours does) gives its
 locks back with its connection, because it takes a lost connection for lost locks as well; those of other clients end
 ``order_lock_orphan_ms`` after their last renewal, when Java clients themselves take them for lost.
+Differs: a start, or the next master of a pair, keeps the locks of clients that do not notice a lost connection, as if they were
+renewed then: these go on consuming, and the first member to come would else be given the queues of all.
 Differs: when a queue becomes free that another client was refused, the group is told (40) and need not wait for its next round.
 Differs: queues that this broker does not have are not granted, so that requests cannot fill the memory.
 """
@@ -24,8 +26,10 @@ from halfmoon.broker.service import Service
 from halfmoon.errors import BrokerError
 from halfmoon.instant import LONG_AGO, Instant, Steady
 from halfmoon.model import MessageQueue
-from halfmoon.wire.bodies import LockBatchReply, LockBatchRequest, to_json
+from halfmoon.wire.bodies import LockBatchReply, LockBatchRequest, LockTable, from_json, to_json
 from halfmoon.wire.headers.client import LockBatchMq, UnlockBatchMq
+
+PATH = "config/queueLocks.json"
 
 LOCKS_MAX = 200_000
 """Locks of all groups together, so that they cannot fill the memory; one over it is not granted."""
@@ -37,6 +41,9 @@ EXPIRE_SCAN_MS = 10_000
 
 _STALE_MAX = 1000
 """Entries about locks that are not there any more: more than these and twice the number of locks are removed together."""
+
+NOBODY = -1
+"""Connection of an owner that has not come since the start."""
 
 Place = tuple[str, str, int]
 """group, topic, queue number"""
@@ -60,12 +67,34 @@ class Locks(Service):
     locks_max = LOCKS_MAX
 
     def __init__(self, context: Context, tell: Callable[[str], None]) -> None:
+        """Keep the locks that were saved. Raises StoreError for a table that cannot be read."""
         self._settings, self._topics, self._clients, self._tell = context.settings, context.topics, context.clients, tell
         self._next_expire_at = context.started.steady + EXPIRE_SCAN_MS
         self._locks: dict[str, dict[tuple[str, int], QueueLock]] = {}
         self._count = 0
         self._of_peer: dict[int, set[Place]] = {}
         self._ends: list[tuple[Steady, Place]] = []  # heap: when locks that others want are looked at again
+        saved = context.tables.load(PATH, lambda data: from_json(LockTable, data, bounds=None))
+        self._changed = context.tables.add(PATH, self._dump, patient=True)
+        self._keep(saved or LockTable(), context.started.steady)
+
+    def _keep(self, saved: LockTable, now: Steady) -> None:
+        """Take saved locks for renewed now: their owners may have done that until the end of the run before."""
+        until = now + self._settings.order_lock_orphan_ms
+        for group, topics in saved.locks.items():
+            for topic, owners in topics.items():
+                for queue_id, client_id in owners.items():
+                    if self._count < self.locks_max:
+                        self._put((group, topic, queue_id), QueueLock(client_id, NOBODY, now, until, release_on_close=False), None)
+
+    def _dump(self) -> bytes:
+        """Return the locks of clients that do not notice a lost connection."""
+        table: dict[str, dict[str, dict[int, str]]] = {}
+        for group, locks in self._locks.items():
+            for (topic, queue_id), lock in locks.items():
+                if not lock.release_on_close:
+                    table.setdefault(group, {}).setdefault(topic, {})[queue_id] = lock.client_id
+        return to_json(LockTable(table))
 
     def handlers(self) -> Handlers:
         """Return the handler of each request that it answers."""
@@ -128,7 +157,7 @@ class Locks(Service):
             self._of(lock.peer).discard(place)
             if lock.client_id == data.client_id:
                 fresh.wanted, fresh.due = lock.wanted, lock.due
-        self._put(place, fresh, new=lock is None)
+        self._put(place, fresh, lock)
         return True
 
     # ------------------------------------------------------------ connections and time
@@ -191,11 +220,13 @@ class Locks(Service):
     def _of(self, peer: int) -> set[Place]:
         return self._of_peer.get(peer, set())
 
-    def _put(self, place: Place, lock: QueueLock, *, new: bool) -> None:
+    def _put(self, place: Place, lock: QueueLock, before: QueueLock | None) -> None:
         group, topic, queue_id = place
         self._locks.setdefault(group, {})[topic, queue_id] = lock
         self._of_peer.setdefault(lock.peer, set()).add(place)
-        self._count += new
+        self._count += before is None
+        if _kept(lock) != _kept(before):
+            self._changed()
 
     def _look_at(self, place: Place, lock: QueueLock) -> None:
         lock.due = lock.until
@@ -214,5 +245,12 @@ class Locks(Service):
             del self._locks[group]
         self._of(lock.peer).discard(place)
         self._count -= 1
+        if _kept(lock) is not None:
+            self._changed()
         if lock.wanted:
             self._tell(group)
+
+
+def _kept(lock: QueueLock | None) -> str | None:
+    """Return the owner that is saved of a lock."""
+    return None if lock is None or lock.release_on_close else lock.client_id

@@ -16,6 +16,7 @@ from halfmoon.broker.admin.configuration import PATH as SETTINGS
 from halfmoon.broker.admin.trimming import PATH as TRIMS
 from halfmoon.broker.consumers.assignment import PATH as MODES
 from halfmoon.broker.consumers.groups import PATH as GROUPS
+from halfmoon.broker.consumers.locks import PATH as LOCKS
 from halfmoon.broker.consumers.offsets import PATH as OFFSETS
 from halfmoon.broker.copies.copies import EPOCHS
 from halfmoon.broker.copies.following import Following
@@ -79,7 +80,7 @@ AGREED = ("messageDelayLevel", "maxMessageSize", "aclEnable")
 """Settings that both members of a pair must have the same: when each delay ends, what the follower can copy, and who is let in."""
 INNER_TOPICS = frozenset({HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC})
 """Topics that have queues, and may be missing in a table of topics."""
-COPIED_TABLES = frozenset({*TABLES, SETTINGS, TRIMS, TIMER, MODES, UPTIME})
+COPIED_TABLES = frozenset({*TABLES, SETTINGS, TRIMS, TIMER, MODES, UPTIME, LOCKS})
 """Every table that a broker saves."""
 NO_MASTER = "the pair has no master"
 """Problem of a follower before there is a master: nothing to log."""

@@ -196,11 +196,12 @@ class RouteTable:
         return known[any_id], any_id
 
     def any_broker(self, topic: str) -> str | None:
-        """Return the address of a random broker of a topic, its master where there is one."""
+        """Return the address of a random broker of a topic, its master where there is one; as the route of any topic said last."""
         route = self._routes.get(topic)
         if route is None or not route.brokers:
             return None
-        known = route.brokers[self._random.choice(sorted(route.brokers))]
+        name = self._random.choice(sorted(route.brokers))
+        known = self.brokers.get(name) or route.brokers[name]
         return known.get(0) or next(iter(known.values()), None)
 
     # ------------------------------------------------------------ knowledge

@@ -69,6 +69,7 @@ TABLE_LOSS = {
     "config/delayOffset.json": "nothing: the journal has it, or what is due is delivered again",
     "config/timerOffset.json": "nothing: the journal has it, or what is due is delivered again",
     "config/topicTrims.json": "where trimmed topics begin: what was trimmed is delivered again",
+    "config/queueLocks.json": "who owns the queues that are consumed in order: two members may consume one queue for 30 s",
     "config/brokerUptime.json": "when the broker did not run: half messages may expire earlier",
 }
 

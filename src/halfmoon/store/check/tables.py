@@ -20,6 +20,7 @@ from halfmoon.store.timer.progress import read_progress
 from halfmoon.wire.bodies import (
     ConsumerOffsetTable,
     DelayOffsetTable,
+    LockTable,
     SubscriptionGroupTable,
     TimerOffset,
     TopicConfigTable,
@@ -31,7 +32,7 @@ from halfmoon.wire.bodies import (
 TOPICS, GROUPS, OFFSETS = "config/topics.json", "config/subscriptionGroup.json", "config/consumerOffset.json"
 _SYSTEM_TOPICS = ("RMQ_SYS_", "rmq_sys_", "SCHEDULE_TOPIC_", "%", "BATCH", "TBW102")
 DELAYS, TIMER = "config/delayOffset.json", "config/timerOffset.json"
-UPTIME, TRIMS = "config/brokerUptime.json", "config/topicTrims.json"
+UPTIME, TRIMS, LOCKS = "config/brokerUptime.json", "config/topicTrims.json", "config/queueLocks.json"
 TABLES: Mapping[str, type] = {
     TOPICS: TopicConfigTable,
     GROUPS: SubscriptionGroupTable,
@@ -40,6 +41,7 @@ TABLES: Mapping[str, type] = {
     TIMER: TimerOffset,
     UPTIME: UptimeTable,
     TRIMS: TrimTable,
+    LOCKS: LockTable,
 }
 """Content of each saved table."""
 
@@ -57,6 +59,7 @@ class TableCheck:
         yield from self._topics()
         yield from self._read(GROUPS, SubscriptionGroupTable)
         yield from self._read(TRIMS, TrimTable)
+        yield from self._read(LOCKS, LockTable)
         yield from self._offsets()
         yield from self._delays()
         table = (yield from self._read(UPTIME, UptimeTable)) or UptimeTable()

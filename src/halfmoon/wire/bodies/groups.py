@@ -208,6 +208,12 @@ class TrimTable(Body):
     trims: dict[str, dict[int, I64]] = {}
 
 
+class LockTable(Body):
+    """Clients that own queues, by group, topic and queue: ``queueLocks.json``."""
+
+    locks: dict[str, dict[str, dict[int, str]]] = {}
+
+
 class QueueTimeSpan(Body):
     """Store times of one queue: oldest, newest, next to be consumed; and the group's delay, ms."""
 
