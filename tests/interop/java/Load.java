@@ -19,6 +19,7 @@ final class Load extends Thread {
     private final Naming naming;
     private volatile boolean stop;
     private volatile int failed;
+    private volatile long longestMs;
 
     private Load(Sending sending, Naming naming) {
         this.sending = sending;
@@ -42,9 +43,12 @@ final class Load extends Thread {
 
     @Override
     public void run() {
+        long last = System.nanoTime();
         for (int i = 0; !stop; i++) {
             try {
                 acknowledged.put(naming.name(i), sending.send(i));
+                longestMs = Math.max(longestMs, (System.nanoTime() - last) / 1_000_000);
+                last = System.nanoTime();
             } catch (Exception refused) {
                 failed++;
                 try {
@@ -62,6 +66,7 @@ final class Load extends Thread {
         Map<String, Object> facts = new LinkedHashMap<>();
         facts.put("acknowledged", acknowledged);
         facts.put("failed", failed);
+        facts.put("longest_ms", longestMs);  // between two that were acknowledged
         return facts;
     }
 }

@@ -32,6 +32,7 @@ final class Ordered {
         consumer.setInstanceName("peer-" + name);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setSuspendCurrentQueueTimeMillis(50);
+        Senders.findRoutesEvery(consumer, order);
         if (order.containsKey("reconsume_max")) {
             consumer.setMaxReconsumeTimes(order.getIntValue("reconsume_max"));
         }
@@ -41,6 +42,7 @@ final class Ordered {
             Map<String, Object> facts = Bodies.facts(message);
             facts.put("text", new String(message.getBody()));
             facts.put("times", message.getReconsumeTimes());
+            facts.put("at_ms", System.currentTimeMillis());
             calls.add(facts);
             pause(order.getLongValue("work_ms"));
             boolean fails = "fails".equals(facts.get("text"));

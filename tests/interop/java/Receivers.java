@@ -54,6 +54,7 @@ final class Receivers {
         consumer.setInstanceName("peer-" + name);
         // 5.3.3 may fail to tell the broker of its newest subscription, and then pulls nothing until its next heartbeat
         consumer.setHeartbeatBrokerInterval(1_000);
+        Senders.findRoutesEvery(consumer, order);
         consumer.setConsumeFromWhere(ConsumeFromWhere.valueOf(order.containsKey("from") ? order.getString("from") : "CONSUME_FROM_FIRST_OFFSET"));
         if (order.getBooleanValue("broadcast")) {
             broadcast(consumer);
@@ -70,6 +71,7 @@ final class Receivers {
             for (MessageExt message : messages) {
                 Map<String, Object> facts = Bodies.facts(message);
                 facts.put("broker_name", context.getMessageQueue().getBrokerName());
+                facts.put("at_ms", System.currentTimeMillis());
                 received.add(facts);
             }
             return fails ? ConsumeConcurrentlyStatus.RECONSUME_LATER : ConsumeConcurrentlyStatus.CONSUME_SUCCESS;

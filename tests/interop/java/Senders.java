@@ -7,6 +7,7 @@ import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
+import org.apache.rocketmq.client.ClientConfig;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
@@ -37,7 +38,7 @@ final class Senders {
             return Load.start(order.getString("group"), number -> {
                 Thread.sleep(pause);
                 return facts(producer.send(Bodies.message(order, number)));
-            }, number -> "key-" + number);
+            }, number -> order.getString("keys").replace("{n}", String.valueOf(number)));
         });
         Load.verbs();
     }
@@ -53,9 +54,7 @@ final class Senders {
         if (order.containsKey("timeout_ms")) {
             producer.setSendMsgTimeout(order.getIntValue("timeout_ms"));
         }
-        if (order.containsKey("routes_ms")) {
-            producer.setPollNameServerInterval(order.getIntValue("routes_ms"));
-        }
+        findRoutesEvery(producer, order);
         if (order.containsKey("retries")) {
             producer.setRetryTimesWhenSendFailed(order.getIntValue("retries"));
         }
@@ -65,6 +64,13 @@ final class Senders {
         producer.start();
         PRODUCERS.put(order.getString("group"), producer);
         return true;
+    }
+
+    /** "routes_ms" is the interval at which a client looks for the routes. */
+    static void findRoutesEvery(ClientConfig client, JSONObject order) {
+        if (order.containsKey("routes_ms")) {
+            client.setPollNameServerInterval(order.getIntValue("routes_ms"));
+        }
     }
 
     /** "count" messages one after another; "queue" fixes the queue number, "select" chooses by number modulo. */

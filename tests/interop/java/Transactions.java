@@ -40,6 +40,7 @@ final class Transactions {
         producer.setInstanceName("tx-" + name);
         producer.setVipChannelEnabled(false);
         producer.setSendMsgTimeout(15_000);
+        Senders.findRoutesEvery(producer, order);
         List<Object> checks = Collections.synchronizedList(new ArrayList<>());
         CHECKS.put(name, checks);
         producer.setTransactionListener(new TransactionListener() {

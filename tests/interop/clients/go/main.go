@@ -21,6 +21,7 @@ type order struct {
 	Count        int
 	Level        int
 	TimeoutMs    int    `json:"timeout_ms"`
+	PauseMs      int    `json:"pause_ms"` // before each message of a load
 	Fails        int    // how often each message fails before it succeeds
 	Orderly      bool   // one message of a queue at a time
 	Broadcast    bool   // each member gets everything

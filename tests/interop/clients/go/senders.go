@@ -126,6 +126,7 @@ type steadyLoad struct {
 	lock         sync.Mutex
 	acknowledged map[string]facts
 	failed       int
+	longest      time.Duration // between two that were acknowledged
 	stop, done   chan struct{}
 }
 
@@ -138,7 +139,9 @@ func load(given order) (any, error) {
 
 func (l *steadyLoad) run(given order, with rocketmq.Producer) {
 	defer close(l.done)
+	last := time.Now()
 	for i := 0; ; i++ {
+		time.Sleep(time.Duration(given.PauseMs) * time.Millisecond)
 		select {
 		case <-l.stop:
 			return
@@ -149,6 +152,8 @@ func (l *steadyLoad) run(given order, with rocketmq.Producer) {
 		l.lock.Lock()
 		if err == nil && result.Status == primitive.SendOK {
 			l.acknowledged[string(made.Body)] = sent(result)
+			l.longest = max(l.longest, time.Since(last))
+			last = time.Now()
 		} else {
 			l.failed++
 		}
@@ -170,5 +175,6 @@ func loadStop(given order) (any, error) {
 	running := loads[given.Group]
 	close(running.stop)
 	<-running.done
-	return facts{"acknowledged": running.acknowledged, "failed": running.failed}, nil
+	longestMs := running.longest.Milliseconds()
+	return facts{"acknowledged": running.acknowledged, "failed": running.failed, "longest_ms": longestMs}, nil
 }

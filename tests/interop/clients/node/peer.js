@@ -15,6 +15,7 @@ const sleep = ms => new Promise(resolve => setTimeout(resolve, ms));
 
 function options(order) {
   const found = { httpclient: {}, nameSrv: order.nameserver, namespace: order.namespace || '', logger };
+  if (order.routes_ms) found.pollNameServerInteval = order.routes_ms;  // the name that the client gives it
   return order.access_key ? { ...found, accessKey: order.access_key, secretKey: order.secret_key } : found;
 }
 
@@ -45,10 +46,14 @@ function received(from) {
 }
 
 async function run(load, order) {
+  let last = performance.now();
   for (let i = 0; !load.stop; i++) {
+    await sleep(order.pause_ms || 0);
     const made = message(order, i);
     try {
       load.acknowledged[made.body.toString()] = sent(await producers.get(order.group).send(made));
+      load.longest_ms = Math.max(load.longest_ms, performance.now() - last);  // between two that were acknowledged
+      last = performance.now();
     } catch (refused) {
       load.failed++;
       await sleep(20);
@@ -80,7 +85,7 @@ const verbs = {
 
   // Sends one message after another until told to stop; what fails is tried again as a new message.
   async load(order) {
-    const load = { acknowledged: {}, failed: 0, stop: false };
+    const load = { acknowledged: {}, failed: 0, longest_ms: 0, stop: false };
     load.done = run(load, order);
     loads.set(order.group, load);
     return true;
@@ -94,7 +99,7 @@ const verbs = {
     const load = loads.get(order.group);
     load.stop = true;
     await load.done;
-    return { acknowledged: load.acknowledged, failed: load.failed };
+    return { acknowledged: load.acknowledged, failed: load.failed, longest_ms: load.longest_ms };
   },
 
   // What a consumer receives is kept until it is asked for; each message fails "fails" times before it succeeds.
