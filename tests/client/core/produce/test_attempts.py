@@ -16,7 +16,7 @@ from halfmoon.errors import (
     TooManyRequests,
     broker_error,
 )
-from halfmoon.model import SendStatus
+from halfmoon.model import REPEAT, SendStatus
 from halfmoon.wire.bodies import to_json
 from halfmoon.wire.headers.route import GetRouteinfoByTopic
 from halfmoon.wire.headers.send import SendMessageV2
@@ -253,7 +253,7 @@ def test_all_attempts_share_one_budget_of_three_seconds():
 @pytest.mark.parametrize("stores", [True, False])
 def test_a_timeout_raises_and_leaves_open_whether_the_broker_has_the_message(stores):
     script = Scripted()
-    sender = producer(script, 1)
+    sender = producer(script, {"broker-a": 1})
     log = []
 
     def answer(seen):
@@ -298,3 +298,30 @@ def test_the_budget_is_looked_at_again_just_before_the_request_leaves():
 
     assert script.asked(SendMessageV2) == []
     assert script.run(sender.send(ORDER)).status is SendStatus.SEND_OK
+
+
+@pytest.mark.parametrize("way", ["send", "send_async"])
+@pytest.mark.parametrize("failure", [ConnectionLost("gone", "b"), RequestTimeout("late", "b"), ConnectFailed("no", "b")])
+def test_an_attempt_at_a_broker_that_may_have_the_message_says_so(failure, way):
+    script = Scripted()
+    sender = producer(script, {"broker-a": 1})
+    script.on(SendMessageV2, failure, failure, stored())
+
+    result = script.run(getattr(sender, way)(ORDER))
+
+    marks = [properties(seen).pop(REPEAT, None) for seen in script.asked(SendMessageV2)]
+    may_be_there = not isinstance(failure, ConnectFailed)
+    assert marks == [None, "2", "2"] if may_be_there else [None] * 3
+    assert {properties(seen)["UNIQ_KEY"] for seen in script.asked(SendMessageV2)} == {result.msg_id}
+
+
+def test_an_attempt_at_another_broker_is_not_marked_for_that_one_cannot_know():
+    script = Scripted()
+    sender = producer(script, TWO)
+    script.on(SendMessageV2, ConnectionLost("gone", "b"), stored())
+
+    script.run(sender.send(ORDER))
+
+    first, second = script.asked(SendMessageV2)
+    assert first.address != second.address
+    assert REPEAT not in properties(second)

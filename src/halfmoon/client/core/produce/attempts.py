@@ -74,15 +74,22 @@ class Attempts:
         self.brokers: list[str] = []
         self.cause: Exception | None = None
         self._absent: set[str] = set()
+        self._silent: set[str] = set()
         self._refusing: set[str] = set()
 
     def failed(self, error: Exception) -> None:
         """Note how the last attempt failed."""
         self.cause = error
+        if isinstance(error, RequestTimeout | ConnectionLost):
+            self._silent.add(self.brokers[-1])
         if isinstance(error, Absent):
             self._absent.add(self.brokers[-1])
         elif isinstance(error, NoPermission) and not error.retry:
             self._refusing.add(self.brokers[-1])
+
+    def may_be_at(self, broker_name: str) -> bool:
+        """Return whether a broker may have the message from an attempt before: its answer was lost."""
+        return broker_name in self._silent
 
     def are_last(self, broker_name: str, info: PublishInfo | None) -> bool:
         """Return whether a broker is the last to try: the others of the topic have no master, or there are none."""

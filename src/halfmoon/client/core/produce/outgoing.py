@@ -8,8 +8,10 @@ import msgspec
 
 from halfmoon.errors import MessageIllegal
 from halfmoon.limits import PROPERTIES_BYTES_MAX, PROPERTIES_SENT_MAX
-from halfmoon.model import LocalTransactionState, Message, MessageQueue, SendResult, StoredMessage
+from halfmoon.model import REPEAT, LocalTransactionState, Message, MessageQueue, SendResult, StoredMessage
 from halfmoon.wire import properties as wire_properties
+
+_MARK = wire_properties.encode({REPEAT: "2"}).decode()
 
 
 class Outgoing(msgspec.Struct, gc=False):
@@ -26,6 +28,12 @@ class Outgoing(msgspec.Struct, gc=False):
     """Whether it is the reply to a request: a broker pushes it to who asked."""
     reconsume_times: int = 0
     reconsume_max: int | None = None
+
+    def repeated(self) -> Outgoing:
+        """Return it as it is sent again to a broker that may have it: one of ours looks, and stores it once; not so in a batch."""
+        if self.batch or self.reply or self.properties.startswith(_MARK):
+            return self
+        return msgspec.structs.replace(self, properties=_MARK + self.properties)
 
 
 class SendObserver(Protocol):

@@ -331,7 +331,8 @@ class Sender:
         try:
             if error is not None:
                 raise error
-            return (yield from attempt(outgoing, queue, begin, budget_ms))
+            marked = outgoing.repeated() if tried.may_be_at(queue.broker_name) else outgoing
+            return (yield from attempt(marked, queue, begin, budget_ms))
         except (NetworkError, BrokerError) as exc:
             tried.failed(exc)
             if not self._may_retry(outgoing, queue, exc):
@@ -369,7 +370,8 @@ class Sender:
                     raise error
                 is_last = target is not None or tried.are_last(queue.broker_name, self.routes.ready(outgoing.topic))
                 attempt = self.send_to if is_last else self.attempt
-                return (yield from attempt(outgoing, queue, begin, budget_ms))
+                marked = outgoing.repeated() if tried.may_be_at(queue.broker_name) else outgoing
+                return (yield from attempt(marked, queue, begin, budget_ms))
             except NetworkError as exc:
                 self.unanswered.note(outgoing, queue, exc)
                 tried.failed(exc)
