@@ -9,6 +9,10 @@ use crate::record::{self, ENTRY_BYTES};
 const TRANSACTION: i32 = 0xC;
 /// The bit of half messages and of what rolls them back: no queue has them.
 const PREPARED: i32 = 4;
+/// The bits of a message that a commit made visible.
+const COMMIT: i32 = 8;
+/// Kinds of records that change the state of a transaction: half messages, records of decisions, committed messages.
+const KINDS: (i32, i32, i32) = (0, 1, 2);
 
 /// Entries of one queue, from an offset on.
 #[derive(Debug, PartialEq, Eq)]
@@ -43,6 +47,25 @@ pub struct Copied<'a> {
     pub last: (i64, i64),
     /// Their entries, by queue, in the order in which the queues come.
     pub queues: Vec<QueueEntries<'a>>,
+    /// Those that change the state of a transaction, in order.
+    pub transactions: Vec<TransactionRun>,
+}
+
+/// Records of one kind that change states of transactions, and that no record of another kind lies between. Half messages of a run
+/// are of one producer group, were stored in one second, and follow each other in their queue.
+#[derive(Debug, PartialEq, Eq)]
+pub struct TransactionRun {
+    /// Which of `KINDS`.
+    pub kind: i32,
+    /// When the first was stored, in seconds.
+    pub store_s: u32,
+    /// Hash of the producer group of half messages, else 0.
+    pub group: i32,
+    /// Queue offsets of half messages; places of the half messages of committed ones; half messages that op records name, -1 if
+    /// the body is not one number.
+    pub numbers: Vec<i64>,
+    /// Places of the records, as entries of a queue with 0 for a tag.
+    pub entries: Vec<u8>,
 }
 
 /// Where the entries of each queue are.
@@ -56,6 +79,8 @@ struct Whole<'a> {
     queue_offset: i64,
     place: i64,
     store_ms: i64,
+    prepared: i64,
+    body: &'a [u8],
     properties: &'a [u8],
     size: usize,
     end: usize,
@@ -76,7 +101,15 @@ pub fn checked_records<'a>(data: &'a [u8], first: i64, apart: &[impl AsRef<[u8]>
 }
 
 /// Check the records of up to `size_max` bytes that lie one behind another from `begin` on, where the offset `first` of the log is.
-pub fn copied_records<'a>(data: &'a [u8], begin: usize, first: i64, apart: &[impl AsRef<[u8]>], size_max: usize) -> Copied<'a> {
+/// `topics` are those of half messages and of decisions.
+pub fn copied_records<'a>(
+    data: &'a [u8],
+    begin: usize,
+    first: i64,
+    apart: &[impl AsRef<[u8]>],
+    topics: &[impl AsRef<[u8]>; 2],
+    size_max: usize,
+) -> Copied<'a> {
     let mut found = Copied { end: begin, ..Copied::default() };
     let mut indexes = HashMap::new();
     let next = |end: usize| whole_at(data, end, place_behind(first, end.checked_sub(begin)?)?);
@@ -89,10 +122,47 @@ pub fn copied_records<'a>(data: &'a [u8], begin: usize, first: i64, apart: &[imp
         if taken.is_none() {
             break;
         }
+        enter_transaction(&mut found.transactions, &record, topics);
         found.last = (record.place, record.store_ms);
         found.end = record.end;
     }
     found
+}
+
+/// Add a record to the runs, if it changes the state of a transaction.
+fn enter_transaction(runs: &mut Vec<TransactionRun>, record: &Whole<'_>, topics: &[impl AsRef<[u8]>; 2]) -> Option<()> {
+    let [half, op] = topics;
+    let (kind, number, group) = match record.sys_flag & TRANSACTION {
+        COMMIT => (KINDS.2, record.prepared, 0),
+        0 if record.queue_id != 0 => return None,
+        0 if record.topic == half.as_ref() => (KINDS.0, record.queue_offset, keys::group_hash(record.properties)),
+        0 if record.topic == op.as_ref() && keys::has_tag(record.properties, b"d") => (KINDS.1, number_of(record.body), 0),
+        _ => return None,
+    };
+    let store_s = u32::try_from((record.store_ms / 1000) & 0xFFFF_FFFF).ok()?;
+    let size = u32::try_from(record.size).ok()?;
+    let continues = runs.last().is_some_and(|run| {
+        run.kind == kind
+            && (kind != KINDS.0
+                || (run.store_s == store_s
+                    && run.group == group
+                    && run.numbers.last().and_then(|last| last.checked_add(1)) == Some(number)))
+    });
+    if !continues {
+        runs.push(TransactionRun { kind, store_s, group, numbers: Vec::new(), entries: Vec::new() });
+    }
+    let run = runs.last_mut()?;
+    run.numbers.push(number);
+    run.entries.extend_from_slice(&record.place.to_be_bytes());
+    run.entries.extend_from_slice(&size.to_be_bytes());
+    run.entries.extend_from_slice(&[0; 8]);
+    Some(())
+}
+
+/// Return the number that a body is; -1 for another, and for one that is too large.
+fn number_of(body: &[u8]) -> i64 {
+    let digits = body.iter().all(u8::is_ascii_digit);
+    std::str::from_utf8(body).ok().filter(|_| digits && body.len() < 20).and_then(|text| text.parse().ok()).unwrap_or(-1)
 }
 
 fn place_behind(first: i64, size: usize) -> Option<i64> {
@@ -120,6 +190,8 @@ fn whole_at(data: &[u8], at: usize, expected: i64) -> Option<Whole<'_>> {
         queue_offset,
         place,
         store_ms,
+        prepared: head.prepared,
+        body,
         properties: data.get(properties_at.checked_add(2)?..parts.end)?,
         size: parts.end.checked_sub(at)?,
         end: parts.end,
@@ -181,7 +253,7 @@ mod tests {
             prop_assert!(found.size <= data.len());
             prop_assert_eq!(found.queues.is_empty(), found.size == 0);
             let begin = data.len() / 2;
-            let copied = copied_records(&data, begin, first, &["T"], 200);
+            let copied = copied_records(&data, begin, first, &["T"], &["H", "O"], 200);
             prop_assert!((begin..=data.len()).contains(&copied.end));
         }
     }

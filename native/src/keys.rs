@@ -84,6 +84,16 @@ pub fn tag_code(properties: &[u8]) -> i64 {
     i64::from(java_hash(&[tag]))
 }
 
+/// Return the hash of the producer group that a half message names, that of the empty text without one.
+pub fn group_hash(properties: &[u8]) -> i32 {
+    java_hash(&[property_of(properties, b"PGROUP\x01").unwrap_or_default()])
+}
+
+/// Whether stored properties have a tag.
+pub fn has_tag(properties: &[u8], tag: &[u8]) -> bool {
+    property_of(properties, b"TAGS\x01") == Some(tag)
+}
+
 /// Copy what follows a record's body; return where the record ends, its store time, its flags, and how long the topic's length is.
 fn head_at(data: &impl Bytes, at: usize, text: &mut Vec<u8>) -> Option<(usize, i64, i32, usize)> {
     let head: [u8; 88] = data.array(at)?;

@@ -34,7 +34,7 @@ use crate::states;
 pyo3::import_exception!(halfmoon.errors, MessageIllegal);
 
 /// Both twins of one interface have the same functions with the same meanings; it grows when one changes.
-const INTERFACE: i64 = 28;
+const INTERFACE: i64 = 29;
 
 /// Buffers of columns begin at multiples of this.
 const ALIGNED: usize = 64;
@@ -1160,19 +1160,24 @@ fn checked_records<'py>(
 }
 
 /// Return where the records end that lie one behind another in a span and that a slave may append, offset and store time of the
-/// last, and what queues must have of them; the span begins at the offset `first`.
+/// last, what queues must have of them, and runs of those that change states of transactions; the span begins at the offset `first`.
 #[pyfunction]
 fn copied_records<'py>(
     data: &'py Bound<'py, PyBytes>,
     span: (usize, usize),
     first: i64,
     apart: Vec<PyBackedBytes>,
+    topics: [PyBackedBytes; 2],
     size_max: usize,
-) -> (usize, (i64, i64), Vec<QueueEntries<'py>>) {
+) -> (usize, (i64, i64), Vec<QueueEntries<'py>>, Vec<TransactionRun<'py>>) {
     let bytes = data.as_bytes();
-    let found = checking::copied_records(bytes.get(..span.1).unwrap_or(bytes), span.0, first, &apart, size_max);
-    (found.end, found.last, queue_entries(data, found.queues))
+    let found = checking::copied_records(bytes.get(..span.1).unwrap_or(bytes), span.0, first, &apart, &topics, size_max);
+    let runs = found.transactions.into_iter();
+    let runs = runs.map(|run| (run.kind, run.store_s, run.group, run.numbers, PyBytes::new(data.py(), &run.entries)));
+    (found.end, found.last, queue_entries(data, found.queues), runs.collect())
 }
+
+type TransactionRun<'py> = (i32, u32, i32, Vec<i64>, Bound<'py, PyBytes>);
 
 fn queue_entries<'py>(data: &Bound<'py, PyBytes>, queues: Vec<checking::QueueEntries<'py>>) -> Vec<QueueEntries<'py>> {
     let entries = |entries: &[u8]| PyBytes::new(data.py(), entries);

@@ -15,7 +15,19 @@ from halfmoon.columns.batch import BATCH_MAX, ITEM_BYTES_MIN, Draft
 from halfmoon.columns.completions import CompletionFields, Decided
 from halfmoon.columns.frames import Frame
 from halfmoon.columns.headers import PullHeader, pull_header_json
-from halfmoon.columns.keys import INDEX_ENTRY, KEY, QueueEntries, index_hash, keys_of, property_of
+from halfmoon.columns.keys import (
+    COMMIT_KIND,
+    HALF_KIND,
+    INDEX_ENTRY,
+    KEY,
+    OP_KIND,
+    QueueEntries,
+    TransactionRun,
+    index_hash,
+    keys_of,
+    number_of,
+    property_of,
+)
 from halfmoon.columns.messages import ALL, AT_ONCE, DURABLE, NO_ANSWER, Group
 from halfmoon.columns.record import (
     BORN_V6,
@@ -40,10 +52,12 @@ __all__ = [
     "AT_ONCE",
     "BATCH_MAX",
     "BORN_V6",
+    "COMMIT_KIND",
     "DURABLE",
     "ENTRY",
     "ENTRY_BYTES",
     "FILLER_SIZE",
+    "HALF_KIND",
     "HEAD",
     "HEADS",
     "INDEX_ENTRY",
@@ -53,6 +67,7 @@ __all__ = [
     "MAGIC_V2",
     "NATIVE",
     "NO_ANSWER",
+    "OP_KIND",
     "RECORD_BYTES_MIN",
     "STATE",
     "STORE_V6",
@@ -72,6 +87,7 @@ __all__ = [
     "QueueEntries",
     "Reader",
     "Signer",
+    "TransactionRun",
     "Verifier",
     "batch_drafts",
     "batch_items",
@@ -87,6 +103,7 @@ __all__ = [
     "index_entries",
     "index_hash",
     "keys_of",
+    "number_of",
     "parts_at",
     "parts_of",
     "prepared_rows",

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from halfmoon.hot import KEY, index_hash
+from halfmoon.hot import ENTRY, KEY, index_hash
+from halfmoon.model import java_hash
 from halfmoon.store.records import tag_hash_of
 from tests.columns.test_messages import BORN_V6, draft, encode
 from tests.records import record_of
@@ -109,6 +110,57 @@ def test_a_tag_code_is_what_a_queue_entry_has(twin, properties: bytes):
     assert int.from_bytes(entry[12:], "big", signed=True) == tag_hash_of(properties)
 
 
+TOPICS = b"half", b"op"
+OP, GROUP = b"TAGS\x01d\x02", b"PGROUP\x01\xc3\xa9\x02"
+
+
+def runs_of(twin, *records: tuple[str, int, int, bytes, Any]) -> list[Any]:
+    """Return the runs of records of a topic and queue, at a queue offset, with a body and fields of a draft."""
+    data, last = b"", {}
+    for topic, queue_id, offset, body, fields in records:
+        made = encode(
+            twin.Messages([draft(body=body, **fields)]), topic=topic, queue_id=queue_id, queue_offset=offset, at=100 + len(data)
+        )
+        last[100 + len(data)] = len(bytes(made[0]))
+        data += bytes(made[0])
+    found = twin.copied_records(data, (0, len(data)), 100, [], TOPICS, 1 << 20)
+    assert found[0] == len(data)
+    entries = [(place, size) for *_, run in found[3] for place, size, tag in ENTRY.iter_unpack(run) if not tag]
+    assert all(last[place] == size for place, size in entries)
+    return [(kind, store_s, group, numbers, len(run) // ENTRY.size) for kind, store_s, group, numbers, run in found[3]]
+
+
+def test_half_messages_of_one_group_that_follow_each_other_are_a_run(twin):
+    half = [("half", 0, at, b"", {"properties": properties}) for at, properties in enumerate([GROUP, GROUP, b"", b"X\x01y", GROUP])]
+    group, second = java_hash("é"), 1_700_000_000
+
+    assert runs_of(twin, *half) == [
+        (0, second, group, [0, 1], 2), (0, second, 0, [2, 3], 2), (0, second, group, [4], 1),
+    ]  # fmt: skip
+    elsewhere = [("half", 1, 0, b"", {}), ("half", 0, 0, b"", {"sys_flag": 4}), ("half", 0, 0, b"", {"sys_flag": 12})]
+    assert runs_of(twin, *elsewhere) == []
+
+
+def test_what_decides_half_messages_is_a_run_of_its_kind(twin):
+    commit = {"sys_flag": 8, "prepared": 77}
+    records = [("T", 3, 0, b"", commit), ("U", 0, 0, b"", {}), ("half", 1, 0, b"", commit), ("op", 0, 0, b"12", {"properties": OP})]
+
+    assert [(kind, numbers) for kind, _, _, numbers, _ in runs_of(twin, *records)] == [(2, [77, 77]), (1, [12])]
+    others = [("op", 0, 0, b"1", {}), ("op", 0, 1, b"1", {"properties": b"TAGS\x01dd\x02"}), ("op", 1, 0, b"1", {"properties": OP})]
+    assert runs_of(twin, *others) == []
+
+
+@pytest.mark.parametrize(
+    ("body", "number"),
+    [
+        (b"0", 0), (b"007", 7), (b"9223372036854775807", 2**63 - 1), (b"9223372036854775808", -1), (b"9" * 20, -1), (b"", -1),
+        (b"-1", -1), (b"+1", -1), (b"1,2,", -1), (b" 1", -1), ("١".encode(), -1), (b"\xff", -1),
+    ],
+)  # fmt: skip
+def test_an_op_record_names_one_number_or_has_to_be_read(twin, body: bytes, number: int):
+    assert [run[3] for run in runs_of(twin, ("op", 0, 0, body, {"properties": OP}))] == [[number]]
+
+
 def test_a_slave_may_append_records_of_transactions_and_half_ones_have_no_entry(twin):
     records, entries, last = b"", b"", (0, 0)
     for number, bits in enumerate([4, 0, 12, 8, 4]):
@@ -117,8 +169,8 @@ def test_a_slave_may_append_records_of_transactions_and_half_ones_have_no_entry(
         records += bytes(made[0])
         entries += bytes(made[1]) if bits in (0, 8) else b""
 
-    found = len(records) + 3, last, [("T", 3, 7, entries)]
-    assert twin.copied_records(b"???" + records + b"!!!", (3, 1000), 100, [], 1000) == found
+    found = twin.copied_records(b"???" + records + b"!!!", (3, 1000), 100, [], TOPICS, 1000)
+    assert found[:3] == (len(records) + 3, last, [("T", 3, 7, entries)])
 
 
 def test_what_a_slave_may_append_ends_where_something_has_to_be_looked_at(twin):
@@ -129,7 +181,7 @@ def test_what_a_slave_may_append_ends_where_something_has_to_be_looked_at(twin):
     size = len(small)
 
     def ends(data: bytes, first: int, stop: int = 1000, size_max: int = 1000) -> int:
-        found: int = twin.copied_records(data, (0, stop), first, [b"apart"], size_max)[0]
+        found: int = twin.copied_records(data, (0, stop), first, [b"apart"], TOPICS, size_max)[0]
         return found
 
     assert ends(small, 0) == ends(small, 0, stop=size) == ends(small, 0, size_max=size) == size

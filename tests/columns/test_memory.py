@@ -41,7 +41,7 @@ def calls(twin: Twin) -> dict[str, Callable[[], object]]:
         "whole_records": lambda: twin.whole_records(padded[700:], sizes, 3, AT, AT),
         "record_keys": lambda: twin.record_keys(padded, 700, AT, 100),
         "checked_records": lambda: twin.checked_records(bytes(records), AT, [b"apart"]),
-        "copied_records": lambda: twin.copied_records(bytes(records), (0, 1 << 30), AT, [b"apart"], 1 << 30),
+        "copied_records": lambda: twin.copied_records(bytes(records), (0, 1 << 30), AT, [b"apart"], (b"H", b"O"), 1 << 30),
         "record_rows": lambda: twin.record_rows(bytes(records), 0),
         "index_entries": lambda: twin.index_entries(memoryview(bytes(4 * 500)), 40, 300, AT, keys),
         "put_numbers": lambda: twin.put_numbers(memoryview(bytearray(2000)), [AT % 1000] * 20, [AT] * 20) or True,

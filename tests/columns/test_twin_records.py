@@ -91,7 +91,8 @@ def test_records_are_found_by_the_same_keys(twins, data):
         assert found[:2] == (len(drafts), len(records))
 
 
-TAGS = [b"TAGS\x01a\x02", b"TAGS\x01\xc3\xa9\xff", b"MYTAGS\x01a\x02", b"TAGS\x01\x02"]
+TOPICS = b"H", b"O"
+TAGS = [b"TAGS\x01d\x02", b"PGROUP\x01g\x02", b"TAGS\x01a\x02", b"TAGS\x01\xc3\xa9\xff", b"MYTAGS\x01a\x02", b"TAGS\x01\x02"]
 
 
 @given(st.data())
@@ -99,21 +100,23 @@ def test_records_are_checked_alike(twins, data):
     python, native = twins
     host = data.draw(st.sampled_from([b"\x7f\0\0\1\0\0\x2a\x9f", b"\0" * 20]))
     texts = st.lists(st.sampled_from(KEYS + TAGS), max_size=3).map(b"".join)
-    kinds = st.tuples(st.binary(max_size=30), texts, st.booleans(), st.sampled_from([0, 0, 0, 0, 0, 4, 8, 12]))
-    places = st.tuples(st.sampled_from(["T", "t" * 127, "é", "apart"]), st.sampled_from([0, 1, -1]), st.sampled_from([0, 0, 0, 1]))
+    bodies = st.binary(max_size=30) | st.sampled_from([b"5", b"9" * 19, b"1,2,"])
+    kinds = st.tuples(bodies, texts, st.booleans(), st.sampled_from([0, 0, 0, 0, 0, 4, 8, 12]))
+    topics = st.sampled_from(["T", "t" * 127, "é", "apart", "H", "O"])
+    places = st.tuples(topics, st.sampled_from([0, 1, -1]), st.sampled_from([0, 0, 0, 1]))
     offsets: dict[tuple[str, int], int] = {}
     records = b""
     for (body, text, wide, bits), (topic, queue_id, more) in data.draw(st.lists(st.tuples(kinds, places), max_size=8)):
         offset = offsets.get((topic, queue_id), data.draw(st.sampled_from([0, 7, 2**63 - 3]))) + more
         offsets[topic, queue_id] = min(offset + 1, 2**63 - 2)
-        made = python.Messages([(body, text, 0, 0x10 * wide | bits, 1, HOSTS[1] if wide else HOSTS[0], 0, 0, 0)])
+        made = python.Messages([(body, text, 0, 0x10 * wide | bits, 1, HOSTS[1] if wide else HOSTS[0], 0, 77 + bits, 0)])
         records += bytes(made.encode(topic, queue_id, offset, 50 + len(records), 1 << 30, 1 << 30, 1, host)[0])
     seen = damaged(records, data.draw)
     first = data.draw(st.sampled_from([50, 50, 50, 50, 51, 2**63 - 1, -(2**63)]))
 
     assert native.checked_records(seen, first, [b"apart"]) == python.checked_records(seen, first, [b"apart"])
     begin, stop = data.draw(st.integers(0, 2)), data.draw(st.sampled_from([len(seen), len(seen) // 2, len(seen) + 9]))
-    arguments = bytes(begin) + seen, (begin, stop), first, [b"apart"], data.draw(st.sampled_from([130, 1 << 20]))
+    arguments = bytes(begin) + seen, (begin, stop), first, [b"apart"], TOPICS, data.draw(st.sampled_from([130, 1 << 20]))
     assert native.copied_records(*arguments) == python.copied_records(*arguments)
 
 

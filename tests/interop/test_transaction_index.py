@@ -78,7 +78,7 @@ def test_the_index_of_a_directory_says_what_the_producer_decided(version: str, k
     store, index = opened(directory, 0)
     states = {COMMIT: State.COMMITTED, ROLLBACK: State.ROLLED_BACK, UNKNOWN: State.PREPARED}
     assert [half.state for at in range(index.end) if (half := index.half(at))] == [states[said] for said in SAID]
-    assert (dict(index.pending_by_group), index.unfinished, index.ignored) == ({java_hash(GROUP): 10}, [], 0)
+    assert (dict(index.pending_by_group), list(index.unfinished), index.ignored) == ({java_hash(GROUP): 10}, [], 0)
     for half in index.pending(0, 100)[0]:
         record = store.record(half.physical_offset, half.size)
         assert record is not None

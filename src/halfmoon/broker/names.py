@@ -14,6 +14,8 @@ from halfmoon.store import layout
 TEMPLATE_TOPIC = "TBW102"
 SCHEDULE_TOPIC, TIMER_TOPIC = "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"
 HALF_TOPIC, OP_TOPIC = layout.HALF_TOPIC, layout.OP_TOPIC
+TRANSACTIONS_GROUP = "CID_RMQ_SYS_TRANS"
+"""The consumer group under which the original keeps how far the half and op queues are settled."""
 EXPIRED_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 BATCH_TOPIC = "rmq_sys_HALFMOON_BATCHES"
 SELF_TEST_TOPIC = "SELF_TEST_TOPIC"

@@ -23,12 +23,15 @@ from halfmoon.model import java_hash
 
 INDEX_ENTRY: Final = Struct(">iqii")
 KEY: Final = Struct(">iqq")
+HALF_KIND, OP_KIND, COMMIT_KIND = 0, 1, 2
+"""Kinds of records that change the state of a transaction."""
 _NUMBER = Struct(">i")
 _SECONDS_MAX = 2**31 - 1
 _HEAD = Struct(">ii28xi16xq20xi")
 """Size, magic, sysFlag, store time and body length of a record with IPv4 hosts."""
-_HOSTS, _TRANSACTION, _PREPARED, _ROLLBACK = 0x30, 0xC, 4, 0xC
+_HOSTS, _TRANSACTION, _PREPARED, _COMMIT, _ROLLBACK = 0x30, 0xC, 4, 8, 0xC
 _MAGICS = MAGIC, MAGIC_V2
+_DIGITS_END = 20
 _UNIQUE = b"UNIQ_KEY\x01"
 
 
@@ -152,6 +155,13 @@ def put_numbers(into: memoryview, places: Sequence[int], numbers: Sequence[int])
 
 QueueEntries = tuple[str, int, int, bytes]
 """Topic, queue id, queue offset of the first entry, and the entries."""
+TransactionRun = tuple[int, int, int, list[int], bytes]
+"""Records of one kind that change states of transactions, without one of another kind between them.
+
+These are the kind; when the first was stored, in seconds; hash of the producer group of half messages, else 0; a number of each;
+where they lie, as entries of a queue with 0 for a tag. The number is the queue offset of a half message, the offset in the log of
+the half message that was committed, or the half message that an op record names, -1 where its body is not one number. Half messages
+of a run are of one producer group, were stored in one second, and follow each other in their queue."""
 
 
 def checked_records(data: bytes, first: int, apart: Sequence[bytes]) -> tuple[int, list[QueueEntries], bytes]:
@@ -176,15 +186,17 @@ def checked_records(data: bytes, first: int, apart: Sequence[bytes]) -> tuple[in
 
 
 def copied_records(
-    data: bytes, span: tuple[int, int], first: int, apart: Sequence[bytes], size_max: int
-) -> tuple[int, tuple[int, int], list[QueueEntries]]:  # fmt: skip
-    """Return where the leading records end that a slave may append; offset in the log and store time of the last; their entries.
+    data: bytes, span: tuple[int, int], first: int, apart: Sequence[bytes], topics: tuple[bytes, bytes], size_max: int
+) -> tuple[int, tuple[int, int], list[QueueEntries], list[TransactionRun]]:  # fmt: skip
+    """Return where the leading records end that a slave may append; offset in the log and store time of the last; entries; runs.
 
-    The records are those within ``span``, which begins at the offset ``first`` of the log, up to one that is not whole, as
-    `checked_records` says, has more than ``size_max`` bytes, is of a topic that is looked at ``apart``, or does not continue its
-    queue. Half messages and what rolls them back have no entry. Without a record, offset and time are 0.
+    The entries are of queues, the runs of records that change states of transactions. The records are those within ``span``, which
+    begins at the offset ``first`` of the log, up to one that is not whole, as `checked_records` says, has more than ``size_max``
+    bytes, is of a topic that is looked at ``apart``, or does not continue its queue. Prepared records and what rolls them back have
+    no entry. Without a record, offset and time are 0. ``topics`` are those of half messages and of decisions.
     """
     queues: _Entered = {}
+    runs: list[_Run] = []
     at, stop = span
     begin, last, data = at, (0, 0), data[:stop]
     try:
@@ -198,12 +210,47 @@ def copied_records(
                     break
             elif not _enter(queues, data, record, apart):
                 break
+            if head[7] & _TRANSACTION == _COMMIT or (head[3] == 0 and data[topic_at : topic_at + topic_bytes] in topics):
+                _enter_transaction(runs, data, record, topics)
             last, at = (head[6], head[10]), end
     except BadMessage:
         pass
-    return at, last, _named(queues)
+    return at, last, _named(queues), [(*run[:4], b"".join(run[4])) for run in runs]
 
 
+def _enter_transaction(runs: list[_Run], data: bytes, record: _Whole, topics: tuple[bytes, bytes]) -> None:
+    """Add a record to the last run, or to a new one, if it changes the state of a transaction."""
+    head, topic_at, topic_bytes, end = record
+    bits, store_s = head[7] & _TRANSACTION, head[10] // 1000 & 0xFFFFFFFF
+    properties, group = data[topic_at + topic_bytes + 2 : end], 0
+    if bits == _COMMIT:
+        kind, number = COMMIT_KIND, head[13]
+    elif bits:
+        return
+    elif data[topic_at : topic_at + topic_bytes] == topics[0]:
+        kind, number, group = HALF_KIND, head[5], _code_of(property_of(properties, b"PGROUP") or b"")
+    elif property_of(properties, b"TAGS") == b"d":
+        body_at = topic_at - head[14] - (1 if head[1] == MAGIC else 2)
+        kind, number = OP_KIND, number_of(data[body_at : body_at + head[14]])
+    else:
+        return
+    continues = bool(runs) and runs[-1][0] == kind
+    if continues and kind == HALF_KIND:
+        continues = runs[-1][1:3] == (store_s, group) and runs[-1][3][-1] + 1 == number
+    if not continues:
+        runs.append((kind, store_s, group, [], []))
+    runs[-1][3].append(number)
+    runs[-1][4].append(ENTRY.pack(head[6], head[0], 0))
+
+
+def number_of(body: bytes) -> int:
+    """Return the number that the body of an op record is; -1 for another, and for one that is too large."""
+    number = int(body) if len(body) < _DIGITS_END and body.isdigit() else -1
+    return number if number < 1 << 63 else -1
+
+
+_Run = tuple[int, int, int, list[int], list[bytes]]
+"""A `TransactionRun` whose entries are not joined yet."""
 _Whole = tuple[Head, int, int, int]
 """Head of a record, where its topic begins, how long that is, and where the record ends."""
 _Entered = dict[tuple[bytes, int], tuple[int, list[bytes]]]

@@ -215,6 +215,10 @@ class Maintenance:
         self.pins = sorted([*self.pins, pin], key=lambda pin: pin.firm)
         return pin
 
+    def unpin(self, pin: Pin) -> None:
+        """Keep no log files for a pin any more."""
+        self.pins = [each for each in self.pins if each is not pin]
+
     def remove_now(self, paths: list[str]) -> None:
         """Remove files and directories whose names the next append may use again."""
         for path in paths:

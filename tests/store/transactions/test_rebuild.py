@@ -160,7 +160,7 @@ def test_the_first_of_contradicting_decisions_counts():
     index = reopened(disk, store)
     states = [half.state for at in (3, 4, 5) if (half := index.half(at))]
     assert states == [State.ROLLED_BACK, State.COMMITTED, State.PREPARED]
-    assert (index.unfinished, index.ignored) == ([], 3)
+    assert (list(index.unfinished), index.ignored) == ([], 3)
 
 
 def test_what_another_broker_settled_has_no_state_unless_the_log_decides_it():

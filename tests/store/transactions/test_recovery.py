@@ -237,6 +237,24 @@ def test_states_that_a_failed_sync_dropped_are_written_again():
     assert index.pending_count == 0
 
 
+def test_a_redo_log_whose_last_file_was_let_go_is_believed():
+    disk = disk_of()
+    store, index = open_both(disk, transaction_file_records=16)
+    for at in add_halves(store, index, ["a"] * 8):
+        roll_back(store, index, at)
+    index.make_room(1, 1)  # behind the last unit of the first file
+    save_all(store, index, save_all(store, index, NOW))
+    assert disk.list("transaction/redolog") == [f"{16 * 20:020d}"]
+    assert list(fsck(disk, settings(transaction_file_records=16))) == []
+    disk.crash(power=False)
+    store, index = open_both(disk, transaction_file_records=16)
+    assert (index.rebuilt, index.end, index.pending_count) == (None, 8, 0)
+    add_halves(store, index, ["b"])
+    save_all(store, index, NOW)
+    disk.crash(power=True)
+    assert open_both(disk, transaction_file_records=16)[1].pending_count == 1
+
+
 # ---------------------------------------------------------------- unfinished
 
 
@@ -254,16 +272,16 @@ def test_a_commit_without_an_op_record_is_found_again_until_it_has_one():
         carry_out_both(store, index)
         disk.crash(power=power)
         store, index = open_both(disk)
-        assert index.unfinished == [1, 2]
+        assert list(index.unfinished) == [1, 2]
         assert [half.index for half in index.pending(0, 10)[0]] == [0, 3]
         now = save_all(store, index, now)
     for at in index.unfinished:
         add_op(store, at)
     index.hold(None)
     save_all(store, index, now)
-    assert index._files.watermark.last.position == store.end_offset
+    assert index.files.watermark.last.position == store.end_offset
     disk.crash(power=False)
-    assert open_both(disk)[1].unfinished == []
+    assert open_both(disk)[1].unfinished == {}
 
 
 def test_an_unfinished_commit_survives_a_clean_stop():
@@ -276,7 +294,7 @@ def test_an_unfinished_commit_survives_a_clean_stop():
     roll_back(store, index, 0)
     close_both(store, index)
     store, index = open_both(disk)
-    assert (index.unfinished, index.rebuilt) == ([1], None)
+    assert (list(index.unfinished), index.rebuilt) == ([1], None)
     assert_agrees(index, truth_of(store))
     assert list(fsck(disk, settings())) == []
 
@@ -294,7 +312,7 @@ def test_a_decision_does_not_count_when_its_visible_record_was_cut_short():
     zero(disk, "commitlog/" + "0" * 20, end - 20, 20)
     store, index = open_both(disk)
     assert [error.physical_offset for error in store.recovered.damaged] == [half.physical_offset + half.size]
-    assert (index.pending_count, index.unfinished) == (1, [])
+    assert (index.pending_count, list(index.unfinished)) == (1, [])
 
 
 def test_a_commit_counts_when_its_topic_was_deleted_since():
@@ -309,4 +327,4 @@ def test_a_commit_counts_when_its_topic_was_deleted_since():
     store, index = open_both(disk)
     half = index.half(0)
     assert half is not None
-    assert (half.state, index.unfinished) == (State.COMMITTED, [])
+    assert (half.state, list(index.unfinished)) == (State.COMMITTED, [])

@@ -24,6 +24,7 @@ from halfmoon.broker.copies.states import States
 from halfmoon.broker.delay.levels import Levels
 from halfmoon.broker.delay.progress import PATH as DELAYS
 from halfmoon.broker.delay.progress import TIMER_PATH as TIMER
+from halfmoon.broker.names import HALF_TOPIC, TRANSACTIONS_GROUP
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.broker.topics import PATH as TOPICS
 from halfmoon.broker.uptime import PATH as UPTIME
@@ -41,6 +42,8 @@ from halfmoon.store.layout import HALF_TOPIC, OP_TOPIC
 from halfmoon.store.settings import StoreSettings
 from halfmoon.store.store import Store
 from halfmoon.store.timer.messages import SCHEDULE_TOPIC
+from halfmoon.store.transactions.copied import CopiedTransactions
+from halfmoon.store.transactions.index import TransactionIndex
 from halfmoon.wire.bodies import (
     ClusterInfo,
     ConsumerOffsetTable,
@@ -112,6 +115,10 @@ class Standby:
         self.settings, self._store_settings, self._disk, self.epochs = settings, store_settings, disk, epochs
         host, levels = pack_host(f"{settings.address}:{settings.port or 1}"), Levels(settings.delay_levels)
         self.store = Store.open(disk, store_settings, host, now, tag_code=levels.tag_code, is_slave=True)
+        self.index: TransactionIndex | None = None
+        """Index of the transactions in the log; None: the disk has no place for it, and a broker that starts here makes it."""
+        self._transactions: CopiedTransactions | None = None
+        self._open_index(now.steady)
         self.following = Following(settings, self.store, now, self._save_state)
         self.problem: str | None = "the master was not asked yet"
         self.pair_master: str | None = None
@@ -135,6 +142,18 @@ class Standby:
         self.next_operation: Callable[[], Op[bool]] | None = None
         """Operation that takes the place of the next look at the master. It returns whether the slave goes on after it."""
         self._warnings = RateLimitedLog(log, now.steady)
+
+    def _open_index(self, now: Steady) -> None:
+        """Bring the index of transactions up to the log, and keep it there. Waits for the disk."""
+        store = self.store
+        try:
+            self.index = TransactionIndex.open(
+                self._disk, store, self._store_settings, settled_below=_settled_below(self._disk.read(OFFSETS)), now=now
+            )
+        except OSError as exc:
+            log.warning("the transaction index is not kept here, a broker that starts on this directory makes it: %s", exc)
+            return
+        store.copying().transactions = self._transactions = CopiedTransactions(self.index, store)
 
     # ------------------------------------------------------------ the core's verbs
 
@@ -173,24 +192,30 @@ class Standby:
 
     def due(self, now: Instant) -> Steady | None:
         """When `tick` wants to be called next."""
-        return min(filter(None, (self.store.due(), self.following.due(now))), default=None)
+        index_due = None if self.index is None else self.index.due()
+        return min(filter(None, (self.store.due(), self.following.due(now), index_due)), default=None)
 
     def tick(self, now: Instant) -> None:
         """Deadlines and periodic work."""
         self._warnings.tick(now.steady)
         self.store.tick(now)
+        if self._transactions is not None:
+            self._transactions.tick(now.steady)
         self.following.tick(now)
 
     def effects(self) -> list[CoreEffect]:
         """Take out reports, syncs, tables to save, operations to start."""
         self.on_stored()
         starts, self._starts = self._starts, []
-        return [*self.following.effects(), *self.store.work(), *starts]
+        index_works = [] if self.index is None else self.index.work()
+        return [*self.following.effects(), *self.store.work(), *index_works, *starts]
 
     def stop(self, now: Instant) -> list[Op[Any]]:
         """Begin a clean stop."""
         self._stopping = True
         self.store.stop(now)
+        if self.index is not None:
+            self.index.stop(now)
         return []
 
     def unready(self) -> str | None:
@@ -204,6 +229,8 @@ class Standby:
 
     def close(self, now: Instant) -> None:
         """Give the directory back. Waits for the device."""
+        if self.index is not None:
+            self.index.close(now)
         self.store.close(now)
 
     # ------------------------------------------------------------ the master
@@ -385,6 +412,8 @@ class Standby:
         self._save_error = None
         for path, (header, body) in TABLES.items():
             data = to_json(from_json(body, (yield from answer(address, header())).body, bounds=None))
+            if path == OFFSETS and self.index is not None:
+                self.index.settle_below(_settled_below(data))
             if self._saved.get(path) != data:
                 self._save(path, data)
 
@@ -446,6 +475,15 @@ class Standby:
         for topic in self.store.topics():
             if topic not in table.topic_config_table:
                 self.store.delete_topic(topic, self._now)
+
+
+def _settled_below(offsets: bytes | None) -> int:
+    """Return the half queue offset below which a master settled everything, by its table of offsets; 0: nobody knows."""
+    try:
+        table = from_json(ConsumerOffsetTable, offsets or b"{}", bounds=None).offset_table
+    except PeerError:
+        return 0
+    return table.get(f"{HALF_TOPIC}@{TRANSACTIONS_GROUP}", {}).get(0, 0)
 
 
 def answer(address: str, header: Any, body: bytes = b"") -> Op[Command]:

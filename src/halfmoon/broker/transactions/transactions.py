@@ -10,7 +10,7 @@ import logging
 
 from halfmoon.broker.context import Context
 from halfmoon.broker.metrics import declared as metrics
-from halfmoon.broker.names import HALF_TOPIC, OP_TOPIC
+from halfmoon.broker.names import HALF_TOPIC, OP_TOPIC, TRANSACTIONS_GROUP
 from halfmoon.broker.request import Handlers
 from halfmoon.broker.send.duplicates import Duplicates
 from halfmoon.broker.send.sends import Sends
@@ -28,10 +28,6 @@ from halfmoon.metrics import Samples
 from halfmoon.store.transactions.index import TransactionIndex
 from halfmoon.wire.headers import transaction as headers
 
-GROUP = "CID_RMQ_SYS_TRANS"
-"""The consumer group under which the original keeps how far the half and op queues are settled."""
-
-
 LOOK_AGAIN_MS = 1000
 """How long check-back rests while the store takes no writes."""
 
@@ -41,7 +37,7 @@ class Transactions(Service):
 
     def __init__(self, context: Context, sends: Sends) -> None:
         store, offsets, now = context.store, context.offsets, context.started
-        settled = offsets.get(GROUP, HALF_TOPIC, 0) or 0
+        settled = offsets.get(TRANSACTIONS_GROUP, HALF_TOPIC, 0) or 0
         index = TransactionIndex.open(context.disk, store, store.settings, settled_below=settled, now=now.steady)
         self._store, self._offsets, self.index = store, offsets, index
         self._not_before = self._pay_at = self._clear_at = LONG_AGO
@@ -137,8 +133,8 @@ class Transactions(Service):
             self.uptime.forget()
         if not lowest:  # nothing was ever settled: no entry is as good as a zero
             return
-        self._offsets.put(GROUP, HALF_TOPIC, 0, lowest)
-        self._offsets.put(GROUP, OP_TOPIC, 0, self._first_op_behind(lowest))
+        self._offsets.put(TRANSACTIONS_GROUP, HALF_TOPIC, 0, lowest)
+        self._offsets.put(TRANSACTIONS_GROUP, OP_TOPIC, 0, self._first_op_behind(lowest))
 
     def _first_op_behind(self, index: int) -> int:
         """Return the offset of the first op record stored after a half message: those before it concern older ones only."""

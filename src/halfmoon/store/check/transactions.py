@@ -73,11 +73,15 @@ class TransactionCheck:
 
     def _load(self) -> None:
         was = self._watermark
-        for entries, end, size in ((self._table, was.records, STATE_BYTES), (self._redo, was.units, UNIT_BYTES)):
+        last_unit = was.units - (was.redo_from < was.units)
+        for entries, last, end, size in (
+            (self._table, was.records - 1, was.records, STATE_BYTES),
+            (self._redo, last_unit, was.units, UNIT_BYTES),
+        ):
             segments = entries.segments
             try:
                 segments.load()
-                if end and (segments.last is None or not segments.first < end * size <= segments.end):
+                if end and (segments.last is None or not segments.first <= last * size <= end * size <= segments.end):
                     raise StoreError(f"does not hold the {end} entries that the watermark speaks of")
             except StoreError as error:
                 self._problems.append(Problem(segments.directory, "files", str(error)))
@@ -160,7 +164,7 @@ class TransactionCheck:
         if half.state == expected:
             return True
         if half.state is State.NONE:
-            return expected == State.PREPARED and half.index < self._watermark.none_below
+            return half.index < self._watermark.none_below
         if half.state is State.PREPARED:
             return self._deciders[place] >= self._watermark.position
         return self._lost and expected == State.PREPARED and half.index >= self._watermark.settled

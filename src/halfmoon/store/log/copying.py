@@ -8,16 +8,29 @@ Differs: the original writes every byte as it comes, and enters a record when it
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from halfmoon.errors import CorruptRecord, StoreError, StoreNotWritable, UsageError
-from halfmoon.hot import ENTRY, ENTRY_BYTES, RECORD_BYTES_MIN, QueueEntries, copied_records
+from halfmoon.hot import (
+    COMMIT_KIND,
+    ENTRY,
+    ENTRY_BYTES,
+    HALF_KIND,
+    OP_KIND,
+    RECORD_BYTES_MIN,
+    QueueEntries,
+    TransactionRun,
+    copied_records,
+    number_of,
+    property_of,
+    tag_hash,
+)
 from halfmoon.store.checkpoint import CheckpointFile
 from halfmoon.store.health import Health
 from halfmoon.store.keyindex.indexing import Indexing
-from halfmoon.store.layout import BLANK, BLANK_BYTES, BLANK_MAGIC, PREPARED
+from halfmoon.store.layout import BLANK, BLANK_BYTES, BLANK_MAGIC, COMMIT, HALF_TOPIC, OP_TOPIC, PREPARED
 from halfmoon.store.log.commit_log import CommitLog
 from halfmoon.store.queues.consume_queue import ConsumeQueue
 from halfmoon.store.queues.creation import QueueCreation
@@ -29,6 +42,17 @@ from halfmoon.store.timer.messages import SCHEDULE_TOPIC, TIMER_TOPIC
 
 _APART = (SCHEDULE_TOPIC.encode(), TIMER_TOPIC.encode())
 """Topics whose entries have another number than the hash of a tag."""
+_TRANSACTIONS = (HALF_TOPIC.encode(), OP_TOPIC.encode())
+
+
+class Transactions(Protocol):
+    """Keeper of the index of the transactions in the log."""
+
+    def make_room(self, runs: Sequence[TransactionRun]) -> None:
+        """Take the disk's space for what is to be entered. Raises StoreNotWritable when there is none."""
+
+    def enter(self, runs: Sequence[TransactionRun]) -> None:
+        """Enter what was appended to the log. Raises nothing: the log is more than its index."""
 
 
 class Copying:
@@ -44,6 +68,8 @@ class Copying:
         self._log, self._queues, self._creation, self._visible = log, queues, creation, visible
         self._inventory, self._indexing, self._note_end, self._health = inventory, indexing, checkpoint.note_end, health
         self._tag_code, self._record_bytes_max = tag_code, record_bytes_max
+        self.transactions: Transactions | None = None
+        """Index that each record goes into that changes the state of a transaction; None: nobody keeps one."""
         self._rest = bytearray()
         self._wanted_bytes = BLANK_BYTES
         """Bytes that have to be there before the first record of the rest can be complete, or its size is known."""
@@ -111,10 +137,11 @@ class Copying:
         start, file_left, size_max, run = self._log.end - begin, self._file_left(), self._record_bytes_max, _Run(begin)
         stop = min(len(data), begin + file_left - BLANK_BYTES)
         while True:
-            at, last, queues = copied_records(data, (run.end, stop), start + run.end, _APART, size_max)
+            at, last, queues, transactions = copied_records(data, (run.end, stop), start + run.end, _APART, _TRANSACTIONS, size_max)
             if at > run.end:
                 run.end, (run.last, run.last_ms) = at, last
                 run.queues += queues
+                run.transactions += transactions
             if len(data) - at < BLANK_BYTES:
                 return run
             place, left = start + at, begin + file_left - at
@@ -143,6 +170,7 @@ class Copying:
         if not record.sys_flag & PREPARED:
             entry = ENTRY.pack(place, record.size_bytes, self._tag_code(record.topic, record.properties, record.store_ms))
             run.queues.append((record.topic, record.queue_id, record.queue_offset, entry))
+        run.transactions += _transaction(place, record, data[run.end :])
         run.end += record.size_bytes
         run.last, run.last_ms = place, record.store_ms
 
@@ -164,6 +192,8 @@ class Copying:
     def _append(self, data: memoryview, run: _Run) -> None:
         log, start = self._log, self._log.end
         blocks = self._blocks(run.queues)
+        if run.transactions and self.transactions is not None:
+            self.transactions.make_room(run.transactions)
         try:
             for queue, first, entries in blocks:
                 if first + (count := len(entries) // ENTRY_BYTES) > queue.room:
@@ -183,6 +213,8 @@ class Copying:
             self._visible.publish(queue, first, bytes(entries))
             queue.next_offset = queue.written
         self._visible.end, self._visible.end_ms = log.end, run.last_ms
+        if run.transactions and self.transactions is not None:
+            self.transactions.enter(run.transactions)
 
     def _blocks(self, queues: Iterable[QueueEntries]) -> list[_Block]:
         """Return the entries of queues, those of one queue that follow each other together.
@@ -215,6 +247,22 @@ class Copying:
             return None
 
 
+def _transaction(place: int, record: RecordFacts, data: memoryview) -> list[TransactionRun]:
+    """Return the run of one record, as `copied_records` does; none if it changes no state."""
+    kind, group = COMMIT_KIND, 0
+    if record.transaction == COMMIT:
+        number = int.from_bytes(data[record.body_at - 12 : record.body_at - 4], "big", signed=True)
+    elif record.transaction or record.queue_id:
+        return []
+    elif record.topic == HALF_TOPIC:
+        kind, number, group = HALF_KIND, record.queue_offset, tag_hash(property_of(record.properties, b"PGROUP") or b"")
+    elif record.topic == OP_TOPIC and property_of(record.properties, b"TAGS") == b"d":
+        kind, number = OP_KIND, number_of(bytes(data[record.body_at : record.body_at + record.body_bytes]))
+    else:
+        return []
+    return [(kind, record.store_ms // 1000 & 0xFFFFFFFF, group, [number], ENTRY.pack(place, record.size_bytes, 0))]
+
+
 class _Block(NamedTuple):
     """Entries of one queue, from queue offset ``first`` on."""
 
@@ -232,5 +280,6 @@ class _Run:
     """Offset of the last record, which was stored at ``last_ms``."""
     last_ms: int = 0
     queues: list[QueueEntries] = field(default_factory=list)
+    transactions: list[TransactionRun] = field(default_factory=list)
     blank_bytes: int = 0
     damage: CorruptRecord | None = None

@@ -37,14 +37,15 @@ log = logging.getLogger("halfmoon.store.transactions")
 class TransactionIndex:
     """The index of one store. Make one with `TransactionIndex.open`; everything else is called from the store's thread.
 
-    ``unfinished`` are, after `open`, the half messages that a visible record committed and that have no op record: a process was
-    stopped in between. Whoever writes those op records calls ``hold(None)`` then; until then each start finds them again.
+    ``unfinished`` are, after `open`, the half messages that a visible record committed and that have no op record, each with the
+    offset of that record: a process was stopped in between. Whoever writes those op records calls ``hold(None)`` then; until then
+    each start finds them again.
     ``failure`` says why the index stopped for good, None: it did not; it takes nothing then, and a start makes it whole.
     """
 
     def __init__(self, disk: Disk, store: Store, settings: StoreSettings) -> None:
         self._store = store
-        self._files = files = TransactionFiles(disk, settings, store.journal)
+        self.files = files = TransactionFiles(disk, settings, store.journal)
         self._table, self._redo, self._slots = files.table, files.redo, files.slots
         self._interval_ms = settings.flush_transactions_interval_ms
         self._held: int | None = None
@@ -59,7 +60,7 @@ class TransactionIndex:
         self.room = 0
         """Half messages and decisions that can be entered before `make_room` must be asked for more."""
         self.failure: str | None = None
-        self.unfinished: list[int] = []
+        self.unfinished: dict[int, int] = {}
         self.ignored = 0
         """Decisions found by the start whose half messages are not there, or were decided otherwise before."""
         self.rebuilt: str | None = None
@@ -78,10 +79,10 @@ class TransactionIndex:
         Raises OSError when the disk fails.
         """
         index = cls(disk, store, settings)
-        recovered = recover_index(index._files, store, settled_below)
-        index.unfinished, index.ignored, index.rebuilt = sorted(recovered.unfinished), recovered.ignored, recovered.rebuilt
+        recovered = recover_index(index.files, store, settled_below)
+        index.unfinished, index.ignored, index.rebuilt = recovered.unfinished, recovered.ignored, recovered.rebuilt
         index._held = min(recovered.unfinished.values(), default=None)
-        index._tried_position = index._files.watermark.last.position
+        index._tried_position = index.files.watermark.last.position
         index._due = now + index._interval_ms
         return index
 
@@ -130,15 +131,18 @@ class TransactionIndex:
 
     # ------------------------------------------------------------ what happens
 
-    def make_room(self, halves: int, decisions: int) -> None:
+    def make_room(self, halves: int, decisions: int, index: int | None = None) -> None:
         """Take the disk's space for so many half messages and decisions, so that entering them cannot lack it.
 
-        To be called before their records are appended, where they are more than there is ``room`` for. Raises StoreNotWritable, and
-        nothing is different, when the disk is full.
+        To be called before their records are appended, where they are more than there is ``room`` for. ``index`` is that of the
+        first half message; None: the next that the half queue gives out. Raises StoreNotWritable when the disk is full: nothing is
+        different then.
         """
         self._check_writable()
+        if index is None:
+            index = self._next_index() if halves else 0
         try:
-            states = self._table.make_room(halves, self._next_index() if halves else 0)
+            states = self._table.make_room(halves, index)
             self.room = min(states, self._redo.make_room(halves + decisions))
         except OSError as exc:
             raise StoreNotWritable(f"the transaction index cannot be written: {exc}") from exc
@@ -159,8 +163,8 @@ class TransactionIndex:
         """
         if self.failure is not None or self._closed:
             self._check_writable()
-        if index - self._files.marks[-1][0] >= BLOCK:
-            self._files.mark(index)
+        if index - self.files.marks[-1][0] >= BLOCK:
+            self.files.mark(index)
         states, units = prepared_rows(entries, store_s, group_hash)
         count = len(units) // UNIT_BYTES
         try:
@@ -197,16 +201,32 @@ class TransactionIndex:
         """
         self._held = physical_offset
 
+    def settle_below(self, index: int) -> None:
+        """Take the state of pending half messages below an index away: another broker settled them, or the log let them go.
+
+        Also of those that are entered later. `tick` does so once the watermark says it: a start must not miss their state.
+        """
+        self.files.none_below = max(self.files.none_below, index)
+
     def _check_writable(self) -> None:
         if self.failure is not None or self._closed:
             raise StoreNotWritable(self.failure or "the transaction index is closed")
 
     def _fail(self, exc: OSError) -> NoReturn:
         """Stop, because records of the log did not get into the files: only a start makes them whole."""
-        raise StoreNotWritable(self._stop(exc)) from exc
+        raise StoreNotWritable(self.stop_for(exc)) from exc
 
-    def _stop(self, exc: OSError) -> str:
-        """Take nothing more, and say so; return the reason."""
+    def discard(self, reason: str) -> None:
+        """Take nothing more, because the index contradicts the log: the next start rebuilds it."""
+        self.failure, self.room = f"the transaction index contradicts the log: {reason}", 0
+        log.warning("%s; the next start rebuilds it", self.failure)
+        try:
+            self.files.watermark.write(Watermark(none_below=self.files.none_below, boot=self.files.boot))
+        except OSError as exc:
+            self._freeze(exc)
+
+    def stop_for(self, exc: OSError) -> str:
+        """Take nothing more, because the disk fails, and say so; return the reason."""
         self.failure = f"the transaction index cannot be written: {exc}"
         self.room = 0
         log.warning("half messages and decisions are refused until the broker restarts: %s", self.failure)
@@ -253,8 +273,9 @@ class TransactionIndex:
         """When `tick` wants to be called, ms since the epoch; None: nothing is to be done."""
         if self._closed or self._frozen or self.failure is not None:
             return None
-        wanted = self._files.dirty or self._reached is not None or self._position > self._tried_position
-        return self._due if wanted else None
+        files = self.files
+        wanted = files.dirty or self._reached is not None or self._position > self._tried_position
+        return self._due if wanted or files.watermark.durable.none_below < files.none_below else None
 
     def tick(self, now: Steady) -> None:
         """Do what time asks for: a sync, a watermark, files that go."""
@@ -263,7 +284,9 @@ class TransactionIndex:
         self._write_reached_watermark()
         if now >= self._due:
             self._due = now + self._interval_ms
-            removal = self._files.drop_before(self._store.min_offset)
+            if self._table.lowest_pending() < (below := self.files.watermark.durable.none_below):
+                self._table.settle_below(below)
+            removal = self.files.drop_before(self._store.min_offset)
             if removal is not None:
                 self._work.append(removal)
             self._start_sync()
@@ -296,10 +319,10 @@ class TransactionIndex:
 
     def _finish(self) -> None:
         watermark, durable_from = self._snapshot()
-        self._files.sync()
+        self.files.sync()
         if self._store.failure is None and self._store.durable_offset >= durable_from:
-            self._files.watermark.write(watermark._replace(clean=True))
-        self._files.watermark.sync()
+            self.files.watermark.write(watermark._replace(clean=True))
+        self.files.watermark.sync()
 
     @property
     def _position(self) -> int:
@@ -311,13 +334,13 @@ class TransactionIndex:
         """Return the watermark that counts once what is written now is synced, and the log is durable up to the offset with it."""
         self._tried_position = self._position
         end = self._store.end_offset
-        return self._files.snapshot(self._tried_position, end), end
+        return self.files.snapshot(self._tried_position, end), end
 
     def _start_sync(self) -> None:
         """Leave the sync of what is written as work; the watermark follows it."""
         if self._syncing or self._reached is not None:
             return
-        files, watermark = self._files, self._files.watermark
+        files, watermark = self.files, self.files.watermark
         dirty, snapshot = files.dirty, self._snapshot()
         if not dirty and watermark.durable == watermark.last:
             self._reached = snapshot
@@ -326,7 +349,7 @@ class TransactionIndex:
         try:
             sync = files.take_sync()
         except OSError as exc:
-            self._stop(exc)
+            self.stop_for(exc)
             return
         self._syncing = True
 
@@ -351,11 +374,13 @@ class TransactionIndex:
 
         None once the store failed: the log may have records that were refused, which only a start enters.
         """
-        if self._store.failure is None and self._reached is not None and self._store.durable_offset >= self._reached[1]:
+        if self.failure is not None or self._store.failure is not None:
+            return
+        if self._reached is not None and self._store.durable_offset >= self._reached[1]:
             watermark, self._reached = self._reached[0], None
-            if watermark != self._files.watermark.last and not self._closed:
+            if watermark != self.files.watermark.last and not self._closed:
                 try:
-                    self._files.watermark.write(watermark)
+                    self.files.watermark.write(watermark)
                 except OSError as exc:
                     self._freeze(exc)
 

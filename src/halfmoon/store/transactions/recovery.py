@@ -83,9 +83,14 @@ def _resume(files: TransactionFiles, store: Store, was: Watermark) -> RecoveredI
 def _load(files: TransactionFiles, store: Store, was: Watermark, *, lost: bool) -> None:
     """Load the files, cut them at the watermark, and check that they can be what it speaks of. Raises StoreError if not."""
     table, redo = files.table, files.redo
-    for segments, end, size in ((table.segments, was.records, STATE_BYTES), (redo.segments, was.units, UNIT_BYTES)):
+    # Space may be taken behind the last unit: the file with that one may go then, once nothing needs it.
+    last_unit = was.units - (was.redo_from < was.units)
+    for segments, last, end, size in (
+        (table.segments, was.records - 1, was.records, STATE_BYTES),
+        (redo.segments, last_unit, was.units, UNIT_BYTES),
+    ):
         segments.load(repair=not was.clean)
-        if end and (segments.last is None or not segments.first < end * size <= segments.end):
+        if end and (segments.last is None or not segments.first <= last * size <= end * size <= segments.end):
             raise StoreError(f"{segments.directory} does not hold the {end} entries that the watermark speaks of")
         segments.directory_dirty = True
     if was.position > store.end_offset:

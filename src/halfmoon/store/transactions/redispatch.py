@@ -38,10 +38,10 @@ class Redispatch:
         self.ignored = 0
         """Steps and parts of op records about half messages that are not there, or that were decided otherwise before."""
 
-    def take(self, records: Iterable[TransactionRecord]) -> None:
-        """Enter all records. Raises OSError when the disk is full."""
+    def take(self, records: Iterable[TransactionRecord], *, whole: bool = False) -> None:
+        """Enter all records; ``whole``: the store has just taken them. Raises OSError when the disk is full."""
         for record in records:
-            if not self._counts(record):
+            if not (whole or self._counts(record)):
                 self.ignored += 1
             elif record.kind is RecordKind.HALF:
                 self._half(record)
