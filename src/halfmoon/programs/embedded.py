@@ -84,6 +84,7 @@ class PairMember(Protocol):
     name: str
     address: str
     connections_max: int
+    failure: str | None
     on_program: Callable[[Program], None]
 
     def unready(self) -> str | None:
@@ -481,10 +482,9 @@ async def _run(make: Callable[[], Awaitable[Programs]], ready: Callable[[Program
 def _watch(monitoring: Monitoring, programs: Programs) -> None:
     """Have servers watched, and those of a member of a pair again whenever it changes its role."""
     monitoring.watch([program.server for program in programs])
-    for program in programs:
-        if program.pair_member is not None:
-            monitoring.members.append(program.pair_member)
-            program.pair_member.on_program = lambda present: monitoring.watch([present.server])
+    for member in filter(None, [program.pair_member for program in programs]):
+        monitoring.members.append(member)
+        member.on_program = lambda present: monitoring.watch([present.server])
 
 
 async def _monitoring(http: HttpSettings) -> list[Monitoring]:

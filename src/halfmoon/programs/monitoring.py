@@ -62,6 +62,8 @@ class Member(Protocol):
     """A member of a pair: `halfmoon.programs.pairs.member.Member`."""
 
     name: str
+    failure: str | None
+    """Why it takes part no more until its process is started again; None: it does."""
 
     def unready(self) -> str | None:
         """Return why it neither follows nor serves now; None: it does."""
@@ -122,6 +124,7 @@ class Monitoring:
         """Answer whether the servers live: that there is an answer says that the loop turns."""
         failures = [(f"broker {broker.settings.name}", broker.store.failure) for broker in self._brokers]
         failures += [(f"slave of {slave.settings.name}", slave.store.failure) for slave in self._slaves]
+        failures += [(f"member of the pair {each.name}", each.failure) for each in self.members]
         return _verdict([f"{name}: {failure}" for name, failure in failures if failure])
 
     async def ready(self, _headers: Mapping[str, str]) -> HttpAnswer:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import replace
+from errno import EIO
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,9 @@ from halfmoon import AsyncAdmin, AsyncProducer, Message
 from halfmoon.broker.pairs.record import decode_record
 from halfmoon.errors import HalfmoonError
 from halfmoon.programs.embedded import Program, kill, name_server, start
+from halfmoon.programs.monitoring import Monitoring
 from halfmoon.programs.pairs.member import Member
+from halfmoon.settings.http import HttpSettings
 from tests.programs.pairs.leases import MemoryLeases
 from tests.programs.test_embedded import settings
 
@@ -162,6 +165,47 @@ async def test_a_clean_stop_gives_the_lease_to_the_follower_at_once(pair: Pair) 
     await second.stop()
     again = await pair.begin("b")
     await pair.until(lambda: again.is_master)
+
+
+async def test_a_master_whose_disk_failed_gives_the_lease_away_and_takes_part_again_once_it_is_started_again(pair: Pair) -> None:
+    first = await pair.begin("a")
+    await pair.until(lambda: first.is_master)
+    second = await pair.begin("b")
+    await pair.complete(first)
+    async with AsyncProducer(group="P", nameserver=pair.names.address, send_timeout_ms=30_000) as producer:
+        results = [await producer.send(Message("orders", b"%d" % number)) for number in range(10)]
+        monitoring = Monitoring(HttpSettings())
+        monitoring.members.append(first)
+        first.program.broker.store.health.sync_failed(OSError(EIO, "Input/output error"))  # type: ignore[union-attr]
+        await pair.until(lambda: second.is_master)
+        assert not first.is_master
+        results.append(await producer.send(Message("orders", b"after")))
+    places = Counter((result.queue, result.queue_offset) for result in results)
+    assert set(places.values()) == {1}
+    released = [record for text in pair.leases.written if not (record := decode_record(text, first.name)).address]
+    assert [record.holder for record in released] == [second.lease.member], "it did not wait for the end of the lease"  # type: ignore[union-attr]
+    assert "Input/output error" in str(first.unready())
+    assert b"Input/output error" in b"".join((await monitoring.healthy({})).body)
+    await second.abort()
+    await asyncio.sleep(3 * LEASE_MS / 1000)
+    assert (first.program, first.is_master) == (None, False), "it takes part no more"
+    await first.stop()
+    second, again = await pair.begin("b"), await pair.begin("a")
+    await pair.complete(second)
+    await pair.until(lambda: log_end(again) == log_end(second))
+
+
+async def test_a_master_that_is_alone_keeps_the_lease_though_its_disk_failed(pair: Pair) -> None:
+    first = await pair.begin("a")
+    await pair.until(lambda: first.is_master)
+    async with AsyncProducer(group="P", nameserver=pair.names.address) as producer:
+        sent = await producer.send(Message("orders", b"x"))
+    broker = first.program.broker  # type: ignore[union-attr]
+    assert broker is not None
+    broker.store.health.sync_failed(OSError(EIO, "Input/output error"))
+    await asyncio.sleep(3 * LEASE_MS / 1000)
+    assert first.is_master
+    assert broker.store.queue_max(sent.queue.topic, sent.queue.queue_id) == 1
 
 
 async def test_what_only_the_old_master_had_is_cut_and_kept_aside(pair: Pair, tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 
 A life begins as a follower of whoever has the lease. Once this member has it, the copy is closed and a broker starts on its
 directory. When the lease is lost the broker ends as a killed process does, for nothing more may be answered, and the next life
-begins. Decides nothing: `halfmoon.broker.pairs.lease` does.
+begins. A master whose disk failed gives the lease to its follower, and begins no other life until the process is started again.
+Decides nothing: `halfmoon.broker.pairs.lease` does.
 """
 
 from __future__ import annotations
@@ -66,6 +67,8 @@ class Member:
         self.on_program: Callable[[Program], None] = lambda program: None
         self.problem: str | None = None
         """Why this member neither follows nor serves; None: it does."""
+        self.failure: str | None = None
+        """Why the disk of this member failed when it was the master; None: it did not. It takes part no more then."""
         self._changed = asyncio.Event()
         self._stopping = False
         self._life: asyncio.Task[None] | None = None
@@ -126,20 +129,22 @@ class Member:
         for server in reversed(program.servers):
             await server.stop(within_ms)
         if lease is not None and lease.role is Role.MASTER:
-            record = lease.record
-            others = [] if record is None else [member for member in record.in_sync if member != lease.member]
-            lease.release(others[0] if others else lease.member, self._now())
-            self._changed.set()
-            try:
-                async with asyncio.timeout(within_ms / 1000):
-                    while not lease.is_released or lease.is_busy:
-                        await asyncio.sleep(0.01)
-            except TimeoutError:
-                log.warning("pair %s: the lease was not released in time, and ends by itself: %s", self.name, lease.problem)
+            await self._release(lease, _other(lease) or lease.member, within_ms)
         await program.close()
 
+    async def _release(self, lease: Lease, to: str, within_ms: int) -> None:
+        """Let a member take the lease at once."""
+        lease.release(to, self._now())
+        self._changed.set()
+        try:
+            async with asyncio.timeout(within_ms / 1000):
+                while not lease.is_released or lease.is_busy:
+                    await asyncio.sleep(0.01)
+        except TimeoutError:
+            log.warning("pair %s: the lease was not released in time, and ends by itself: %s", self.name, lease.problem)
+
     async def _live(self) -> None:
-        while True:
+        while self.failure is None:
             try:
                 await self._once()
             except (HalfmoonError, OSError) as exc:
@@ -241,6 +246,9 @@ class Member:
             if program.slaves is not None:
                 program.slaves.wake()
             core.copies.problem = lease.problem
+            if core.store.failure is not None and (other := _other(lease)) is not None:
+                await self._fail(program, lease, other, core.store.failure)
+                return
             if core.copies.is_switching:
                 core.copies.is_switching = False
                 await self._hand_over(STOP_MS)
@@ -251,6 +259,15 @@ class Member:
             self.program = None
             await program.kill()
             await program.join()
+
+    async def _fail(self, program: Program, lease: Lease, other: str, failure: str) -> None:
+        """End the role of a master whose disk failed: nothing more is answered, then the other member takes the lease."""
+        self.failure = failure
+        self._said(f"the disk of this member failed, and the other takes over: {failure}; mend it and start this member again")
+        self.program = None
+        await program.kill()
+        await self._release(lease, other, STOP_MS)
+        await program.join()
 
     # ------------------------------------------------------------ lease
 
@@ -296,6 +313,12 @@ class Member:
 
     def _now(self) -> Steady:
         return Steady(self.clock.steady())
+
+
+def _other(lease: Lease) -> str | None:
+    """Return the other member, if it has everything; None: it has not, or there is none."""
+    record = lease.record
+    return None if record is None else next((member for member in record.in_sync if member != lease.member), None)
 
 
 def _since_boot_ns() -> int:

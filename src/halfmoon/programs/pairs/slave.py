@@ -34,6 +34,9 @@ class Slave:
     ``_runs``: it was not stopped here yet.
     """
 
+    failure: str | None = None
+    """Why it takes part no more; None: what runs says itself whether its disk failed."""
+
     def __init__(self, settings: ServerSettings, data: Path, program: Program) -> None:
         self._settings = settings._replace(broker=replace(settings.broker, port=program.port))
         self._data, self.program, self._clock = data, program, program.server.clock
