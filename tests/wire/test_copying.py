@@ -9,6 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halfmoon.wire.copying import (
+    ACCESS_KEY_BYTES_MAX,
+    CHALLENGE,
+    CHALLENGE_BYTES,
     CHUNK_BYTES_MAX,
     CHUNK_HEADER,
     FILE,
@@ -16,8 +19,12 @@ from halfmoon.wire.copying import (
     GREETING,
     HELLO,
     LOG,
+    REFUSAL,
+    REFUSAL_BYTES_MAX,
     REPORT,
     REPORTS,
+    SIGNATURE,
+    SIGNED,
     STAMP,
     STATE,
     STATE_BYTES_MAX,
@@ -26,9 +33,13 @@ from halfmoon.wire.copying import (
     Hello,
     Report,
     ReportReader,
+    Signature,
     State,
     decode_state,
+    encode_signature,
     encode_state,
+    is_signed,
+    sign,
 )
 
 I64 = st.integers(-(2**63), 2**63 - 1)
@@ -72,6 +83,64 @@ def test_a_greeting_that_is_not_the_first_report_is_none(at_once: bool) -> None:
     assert reader.hello is None
 
 
+SIGNATURES = st.builds(
+    Signature, st.text(st.characters(exclude_categories=["Cs"]), max_size=40), st.binary(min_size=32, max_size=32)
+)
+ORDINARY = st.builds(Report, I64.filter(lambda offset: offset != SIGNED), I64, I64)
+
+
+@given(HELLOS, st.lists(ORDINARY, max_size=5), SIGNATURES, st.lists(ORDINARY, max_size=5), CUTS)
+def test_a_signature_between_reports_is_the_same_however_the_bytes_are_cut(
+    hello: Hello, before: list[Report], signature: Signature, after: list[Report], cuts: list[int]
+) -> None:
+    data = REPORT.pack(GREETING) + HELLO.pack(*hello) + b"".join(REPORTS.pack(*report) for report in before)
+    data += encode_signature(signature) + b"".join(REPORTS.pack(*report) for report in after)
+    reader = ReportReader()
+    reader.awaits_signature = True
+    assert read_in_pieces(reader, data, cuts) == before + after
+    assert (reader.hello, reader.signature, reader.awaits_signature) == (hello, signature, False)
+
+
+def test_a_signature_is_read_wherever_it_is_cut_in_two() -> None:
+    hello, signature = Hello(bytes(16), 1, 2, 3), Signature("rocketmq2", bytes(range(32)))
+    data = REPORT.pack(GREETING) + HELLO.pack(*hello) + encode_signature(signature) + REPORTS.pack(7, 8, 9)
+    for cut in range(len(data) + 1):
+        reader = ReportReader()
+        reader.awaits_signature = True
+        assert read_in_pieces(reader, data, [cut]) == [Report(7, 8, 9)]
+        assert reader.signature == signature
+
+
+def test_a_signature_that_nobody_awaits_is_a_report_that_no_master_believes() -> None:
+    reader = ReportReader()
+    data = REPORT.pack(GREETING) + HELLO.pack(bytes(16), 1, 2, 3) + encode_signature(Signature("rocketmq2", bytes(32)))
+    assert reader.read(data)[0].offset == SIGNED
+    assert reader.signature is None
+
+
+def test_an_access_key_that_is_too_long_is_refused_by_its_header() -> None:
+    reader = ReportReader()
+    reader.awaits_signature = True
+    begin = REPORT.pack(GREETING) + HELLO.pack(bytes(16), 1, 2, 3)
+    assert reader.read(begin + SIGNATURE.pack(SIGNED, ACCESS_KEY_BYTES_MAX, bytes(32))) == []
+    reader = ReportReader()
+    reader.awaits_signature = True
+    with pytest.raises(ValueError, match=f"an access key of {ACCESS_KEY_BYTES_MAX + 1} bytes"):
+        reader.read(begin + SIGNATURE.pack(SIGNED, ACCESS_KEY_BYTES_MAX + 1, bytes(32)))
+
+
+def test_a_signature_is_good_for_one_secret_challenge_hello_and_access_key() -> None:
+    hello, other = Hello(bytes(16), 1, 2, 3), Hello(bytes(16), 1, 2, 4)
+    signature = sign(b"secret", b"c" * 32, hello, "key")
+    assert is_signed(signature, b"secret", b"c" * 32, hello)
+    assert not is_signed(signature, b"Secret", b"c" * 32, hello)
+    assert not is_signed(signature, b"secret", b"d" * 32, hello)
+    assert not is_signed(signature, b"secret", b"c" * 32, other)
+    assert not is_signed(signature._replace(access_key="kez"), b"secret", b"c" * 32, hello)
+    assert not is_signed(signature._replace(code=bytes(32)), b"secret", b"c" * 32, hello)
+    assert b"secret" not in encode_signature(signature)
+
+
 def in_bytes(frames: list[tuple[int, int, bytes]]) -> list[tuple[int, int, bytes | int]]:
     """Return frames with each byte of the log by itself, which may come cut or joined."""
     return [
@@ -85,6 +154,8 @@ FRAMES = st.one_of(
     st.tuples(st.just(LOG), st.integers(0, 5) | st.just(2**62), st.binary(max_size=100)),
     st.tuples(st.just(STATE), st.integers(0, 2**63 - 1), st.binary(min_size=1, max_size=100)),
     st.tuples(st.just(STAMP), st.integers(0, 2**63 - 1), st.just(b"")),
+    st.tuples(st.just(CHALLENGE), st.just(0), st.binary(min_size=CHALLENGE_BYTES, max_size=CHALLENGE_BYTES)),
+    st.tuples(st.just(REFUSAL), st.just(0), st.binary(min_size=1, max_size=100)),
 )
 
 
@@ -121,6 +192,10 @@ def test_log_that_goes_on_comes_together_and_states_between_keep_their_place() -
         (STATE, -1, 0),
         (STAMP, 0, 1),
         (STAMP, -1, 0),
+        (CHALLENGE, 0, CHALLENGE_BYTES - 1),
+        (CHALLENGE, 0, CHALLENGE_BYTES + 1),
+        (REFUSAL, 0, 0),
+        (REFUSAL, 0, REFUSAL_BYTES_MAX + 1),
     ],
 )
 def test_a_frame_that_no_master_sends_is_refused_by_its_header_and_those_before_it_count(kind: int, number: int, size: int) -> None:

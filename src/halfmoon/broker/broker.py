@@ -382,6 +382,7 @@ class Broker:
         for number in revoked:
             self.membership.lost(number, by_us=False)
         self.pulls.rules_changed()
+        self.copies.feeding.rules_changed()
 
     def _handle_frame(
         self, peer: Peer, data: bytes, frame: Frame, now: Instant, refusal: Reply | None = None,

@@ -99,7 +99,7 @@ class BrokerSettings(ConnectionSettings):
     slaves_from: str = setting(
         "",
         form=forms.NETWORKS,
-        why=f"Slaves that may copy the log; empty: all, but with access control none; see {see('replication')}.",
+        why=f"Addresses of slaves; empty: all. With access control these need not sign, and others must; see {see('replication')}.",
     )
     slave_chunk_bytes: int = setting(
         32 * 1024, java="haTransferBatchSize", low=1024, high=CHUNK_BYTES_MAX,

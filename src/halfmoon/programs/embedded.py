@@ -29,7 +29,7 @@ from halfmoon.ports import Core
 from halfmoon.programs.configuration import ServerSettings
 from halfmoon.programs.ports import PortTaken, server_on
 from halfmoon.programs.resources.directory import as_it_is, disk_of, random_source, rule_files
-from halfmoon.programs.resources.outgoing import connections_of
+from halfmoon.programs.resources.outgoing import connections_of, own_account
 from halfmoon.runtime.clock import Clock
 from halfmoon.runtime.connections.asyncio_connections import Connections
 from halfmoon.runtime.connections.outgoing import Outgoing
@@ -335,7 +335,7 @@ async def standby(settings: ServerSettings, data: Path, clock: Clock | None = No
         disks.append(disk_of(data, settings.store))  # not before the port is ours
         own = replace(settings.broker, port=port, broker_id=settings.broker.broker_id or 1)
         epochs = Epochs.load(disks[0], random_source())
-        core = Standby(own, as_it_is(settings.store, data), disks[0], epochs, clock.instant())
+        core = Standby(own, as_it_is(settings.store, data), disks[0], epochs, clock.instant(), own_account())
         if pair_master is not None:
             core.pair_master, core.problem = pair_master, NO_MASTER
         return Serving(core, own, disks[0], SystemRandom(), clock.instant(), rule_files(settings))

@@ -109,7 +109,8 @@ class BrokerOptions(TypedDict, total=False):
     copies_min: int
     """Pair: copies without which nothing new is stored; 1: a broker goes on alone when the other is lost."""
     slaves_from: str
-    """Slaves that may copy the log; empty: all, but with access control none; see halfmoon docs replication."""
+    """Addresses of slaves; empty: all. With access control these need not sign, and others must; see halfmoon docs
+    replication."""
     slave_chunk_bytes: int
     """Maximum number of bytes of the log in one chunk to a slave."""
     slave_heartbeat_ms: int
@@ -346,7 +347,8 @@ class ClusterOptions(StoreOptions, total=False):
     copies_min: int
     """Pair: copies without which nothing new is stored; 1: a broker goes on alone when the other is lost."""
     slaves_from: str
-    """Slaves that may copy the log; empty: all, but with access control none; see halfmoon docs replication."""
+    """Addresses of slaves; empty: all. With access control these need not sign, and others must; see halfmoon docs
+    replication."""
     slave_chunk_bytes: int
     """Maximum number of bytes of the log in one chunk to a slave."""
     slave_heartbeat_ms: int

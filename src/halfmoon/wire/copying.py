@@ -10,12 +10,16 @@ and the master `FRAME`: kind, number and size, then that many bytes. A frame of 
 
 - LOG has bytes of the log, from offset *number* on;
 - STATE has one value of what a broker keeps beside the log (`State`), which counts once the log has come to offset *number*;
-- STAMP has no bytes: the slave has everything that the master has, and returns *number* with its next report.
+- STAMP has no bytes: the slave has everything that the master has, and returns *number* with its next report;
+- CHALLENGE has random bytes: the slave has to sign its greeting, and sends a `Signature` between its reports;
+- REFUSAL has the reason why the master closes the connection.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from hashlib import sha256
+from hmac import compare_digest, digest
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -38,9 +42,17 @@ NOBODY: Final = bytes(16)
 REPORTS = Struct(">qqq")
 """How far the slave has the log, the number up to which it has saved every state, and the last stamp."""
 FRAME = Struct(">bqi")
-LOG, STATE, STAMP = 1, 2, 3
+LOG, STATE, STAMP, CHALLENGE, REFUSAL = 1, 2, 3, 4, 5
 STATE_BYTES_MAX: Final = 64 * 1024 * 1024
 """Largest state: a saved table."""
+CHALLENGE_BYTES: Final = 32
+REFUSAL_BYTES_MAX: Final = 4096
+SIGNED: Final = -3
+"""First number of a `Signature`, where a report has an offset."""
+SIGNATURE = Struct(">qH32s")  # | SIGNED | bytes of the access key | HMAC | then the access key
+ACCESS_KEY_BYTES_MAX: Final = 1024
+_PURPOSE: Final = b"halfmoon copies 1"
+"""Begins what is signed: a signature of anything else is none here."""
 
 
 class Report(NamedTuple):
@@ -60,6 +72,30 @@ class Hello(NamedTuple):
     """From where on it wants the log; `WHOLE_LOG`: from the oldest file."""
     kept: int = 0
     """Up to where it has the log as is promised: durable with sync flush."""
+
+
+class Signature(NamedTuple):
+    """Answer of a slave to a challenge."""
+
+    access_key: str
+    code: bytes
+    """HMAC-SHA256 with the account's secret, over the challenge, the hello and the access key."""
+
+
+def sign(secret: bytes, challenge: bytes, hello: Hello, access_key: str) -> Signature:
+    """Return the signature of a greeting. It is good for one connection, for each has another challenge."""
+    return Signature(access_key, digest(secret, _PURPOSE + challenge + HELLO.pack(*hello) + access_key.encode(), sha256))
+
+
+def is_signed(signature: Signature, secret: bytes, challenge: bytes, hello: Hello) -> bool:
+    """Return whether a greeting is signed with a secret, in constant time."""
+    return compare_digest(sign(secret, challenge, hello, signature.access_key).code, signature.code)
+
+
+def encode_signature(signature: Signature) -> bytes:
+    """Return a signature as it is sent."""
+    key = signature.access_key.encode()
+    return SIGNATURE.pack(SIGNED, len(key), signature.code) + key
 
 
 class State(NamedTuple):
@@ -96,50 +132,83 @@ def decode_state(data: bytes) -> State:
 
 
 class ReportReader:
-    """Reports of one slave, put together from received bytes. ``hello`` is there once a slave of ours has said who it is."""
+    """Reports of one slave, put together from received bytes. ``hello`` is there once a slave of ours has said who it is.
 
-    __slots__ = ("_has_begun", "_rest", "hello")
+    ``awaits_signature``: a signature may stand where a report begins; it is in ``signature`` once it came, and nothing is awaited.
+    """
+
+    __slots__ = ("_rest", "awaits_signature", "has_begun", "hello", "signature")
 
     def __init__(self) -> None:
-        self._rest, self._has_begun = b"", False
+        self._rest, self.has_begun, self.awaits_signature = b"", False, False
         self.hello: Hello | None = None
+        self.signature: Signature | None = None
 
     def read(self, data: bytes) -> list[Report]:
         """Return the reports that are complete with these bytes. One of RocketMQ has an offset alone.
 
-        A greeting that is not the first is a report like others, which no master believes.
+        A greeting that is not the first is a report like others, which no master believes. Raises ValueError for an access key
+        that is too long.
         """
         data = self._rest + data
-        if not self._has_begun and data[: REPORT.size] == _GREETING:
+        if not self.has_begun and data[: REPORT.size] == _GREETING:
             if len(data) < REPORT.size + HELLO.size:
                 self._rest = data
                 return []
             self.hello = Hello._make(HELLO.unpack_from(data, REPORT.size))
             data = data[REPORT.size + HELLO.size :]
-        self._has_begun |= self.hello is not None or len(data) >= REPORT.size
-        form = REPORT if self.hello is None else REPORTS
-        whole = len(data) - len(data) % form.size
-        self._rest = data[whole:]
+        self.has_begun |= self.hello is not None or len(data) >= REPORT.size
         if self.hello is None:
-            return [Report(offset, 0, 0) for (offset,) in form.iter_unpack(data[:whole])]
-        return list(map(Report._make, form.iter_unpack(data[:whole])))
+            return [Report(offset, 0, 0) for (offset,) in REPORT.iter_unpack(self._whole(data, REPORT.size))]
+        reports = list[Report]()
+        while self.awaits_signature and len(data) >= REPORT.size:
+            if data.startswith(_SIGNED):
+                if not (size := self._signature_size(data)):
+                    self._rest = data
+                    return reports
+                data = data[size:]
+            elif len(data) >= REPORTS.size:
+                reports.append(Report._make(REPORTS.unpack_from(data)))
+                data = data[REPORTS.size :]
+            else:
+                break
+        return [*reports, *map(Report._make, REPORTS.iter_unpack(self._whole(data, REPORTS.size)))]
+
+    def _whole(self, data: bytes, size: int) -> bytes:
+        """Return the reports of a size that are whole, and keep the rest."""
+        whole = len(data) - len(data) % size
+        self._rest = data[whole:]
+        return data[:whole]
+
+    def _signature_size(self, data: bytes) -> int:
+        """Read the signature with which bytes begin, and return how many it has; 0: it is not whole. Raises ValueError."""
+        if len(data) < SIGNATURE.size:
+            return 0
+        _, size, code = SIGNATURE.unpack_from(data)
+        if size > ACCESS_KEY_BYTES_MAX:
+            raise ValueError(f"its signature names an access key of {size} bytes")
+        if len(data) < (end := SIGNATURE.size + int(size)):
+            return 0
+        key = data[SIGNATURE.size : end].decode(errors="replace")
+        self.signature, self.awaits_signature = Signature(key, code), False
+        return end
 
 
-_GREETING = REPORT.pack(GREETING)
+_GREETING, _SIGNED = REPORT.pack(GREETING), REPORT.pack(SIGNED)
 
 
 class FrameReader:
-    """Frames of a master of ours, put together from received bytes. The log comes as it is received; of a state all is kept."""
+    """Frames of a master of ours, put together from received bytes. The log comes as it is received, all others whole."""
 
-    __slots__ = ("_header", "_kind", "_left", "_next", "_state")
+    __slots__ = ("_content", "_header", "_kind", "_left", "_next")
 
     def __init__(self) -> None:
-        self._header, self._state = b"", bytearray()
+        self._header, self._content = b"", bytearray()
         self._kind = self._next = self._left = 0
         """Kind of the frame that is being received, the offset of its next byte or its number, and how many are to come."""
 
     def read(self, data: bytes) -> Iterator[tuple[int, int, bytes]]:
-        """Yield kind, number and bytes: of states and stamps when they are complete, of the log joined where it goes on.
+        """Yield kind, number and bytes: of the log joined where it goes on, of all else when it is complete.
 
         Raises ValueError for what is no frame.
         """
@@ -152,10 +221,10 @@ class FrameReader:
                     parts.append(part)
                     self._next += len(part)
                     continue
-                self._state += part
+                self._content += part
                 if not self._left:
-                    yield STATE, self._next, bytes(self._state)
-                    self._state.clear()
+                    yield self._kind, self._next, bytes(self._content)
+                    self._content.clear()
                 continue
             rest = FRAME.size - len(self._header)
             self._header += view[at : at + rest]
@@ -179,9 +248,15 @@ class FrameReader:
 
 def _check_frame(kind: int, number: int, size: int) -> None:
     """Raise ValueError for a header that no master of ours sends."""
-    low, high = {LOG: (0, CHUNK_BYTES_MAX), STATE: (1, STATE_BYTES_MAX), STAMP: (0, 0)}.get(kind, (1, 0))
+    low, high = _SIZES.get(kind, (1, 0))
     if number < 0 or not low <= size <= high:
         raise ValueError(f"a frame of kind {kind} with {size} bytes and number {number}: it is no master of Halfmoon")
+
+
+_SIZES: Final = {
+    LOG: (0, CHUNK_BYTES_MAX), STATE: (1, STATE_BYTES_MAX), STAMP: (0, 0), CHALLENGE: (CHALLENGE_BYTES, CHALLENGE_BYTES),
+    REFUSAL: (1, REFUSAL_BYTES_MAX),
+}  # fmt: skip
 
 
 class ChunkReader:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from halfmoon.broker.copies import feeding
+from halfmoon.broker.copies.admission import Admission
 from halfmoon.broker.settings import BrokerRole
 from halfmoon.store.journal import Kind
 from halfmoon.store.timer.progress import TimerProgress, write_progress
@@ -209,13 +210,13 @@ def test_a_slave_that_says_nothing_is_closed_after_20_s(talk: Any, port: Port, r
         ({}, "10.0.0.9:4000", True),
         ({"slaves_from": "10.0.0.0/24,::1"}, "10.0.0.9:4000", True),
         ({"slaves_from": "10.0.0.0/24"}, "10.0.1.9:4000", False),
-        ({"acl_enable": True}, "127.0.0.1:4000", False),
-        ({"acl_enable": True, "slaves_from": "127.0.0.1"}, "127.0.0.1:4000", True),
     ],
 )
 def test_who_may_be_a_slave_is_decided_by_its_address(talk: Any, changed: dict[str, Any], remote: str, may: bool) -> None:
     before = talk.broker.copies.feeding
-    talk.broker.copies.feeding = feeding.Feeding(replace(talk.settings, **changed), talk.broker.store, before.states, talk.instant)
+    changed_settings = replace(talk.settings, **changed)
+    admission = Admission(changed_settings, talk.instant.steady)
+    talk.broker.copies.feeding = feeding.Feeding(changed_settings, talk.broker.store, before.states, admission, talk.instant)
     port = Port(talk)
     port.connect(1, remote)
     port.report(1, 0)

@@ -62,6 +62,8 @@ PULL = 11
 CHANGES_MAX = 100
 """Changes that may wait for the one under way."""
 
+COPIES = "a slave needs the account of an administrator without permissions for single topics or groups"
+
 UNKNOWN = account("an unknown code, which is answered as such")
 
 Changed = Callable[[Exception | None, Instant], None]
@@ -175,6 +177,40 @@ class Access(Service):
         except _Refused as exc:
             raise self._refusal(exc, PULL, peer) from None
 
+    def check_slave(self, remote: str, access_key: str, is_signed: Callable[[bytes], bool]) -> Account:
+        """Return the account of a slave, with the one secret that ``is_signed`` finds in its greeting. Raises AccessRefused (1).
+
+        Slaves read everything, so it must be `may_copy`. White addresses do not count: those of slaves are in ``slaves_from``.
+        """
+        host = remote.rpartition(":")[0]
+        guesser = _guesser(host, numbers_of(host))
+        try:
+            owner = self._owner(access_key)
+            if self._guesses.get((guesser, access_key), 0) >= GUESSES_A_MINUTE:
+                raise _Refused("guesses", f"too many wrong signatures of accessKey={access_key}, wait a minute")
+            if (signer := owner.signer(is_signed)) is None:
+                ended = self.previous.ended(access_key)
+                knew = ended is not None and is_signed(ended)  # no guess, but an expired secret
+                raise _Refused("signature", f"the signature of accessKey={access_key} is wrong", None if knew else access_key)
+            if not owner.may_copy:
+                raise _Refused("permission", f"{COPIES}, and accessKey={access_key} is none")
+        except _Refused as exc:
+            if exc.guessed is not None:
+                self._guessed(guesser, exc.guessed)
+            self.refusals[exc.kind] += 1
+            raise AccessRefused(str(exc)) from None
+        return signer
+
+    def slave_of(self, names: tuple[str, ...]) -> Account | None:
+        """Return the account that the certificate of a slave is for, if that one may copy."""
+        keys = self.rules.keys_of(names)
+        owner = self.rules.accounts[keys[0]] if len(keys) == 1 else None
+        return owner if owner is not None and owner.may_copy else None
+
+    def may_copy_on(self, signer: Account) -> bool:
+        """Return whether the account that `check_slave` returned may still copy, and its secret still counts."""
+        return self._has_secret(signer) and self.rules.accounts[signer.access_key].may_copy
+
     def check_produces(self, peer: Peer, access_key: str, group: str, code: int, topic: str | None = None) -> None:
         """Check that an account may produce in a group, and decide about half messages for a topic. Raises AccessRefused (1)."""
         known, owner = self.known(peer), self.rules.accounts.get(access_key)
@@ -282,9 +318,8 @@ class Access(Service):
         if known is None:
             host = peer.remote.rpartition(":")[0]
             numbers = numbers_of(host)
-            # one host of IPv6 may use all addresses that begin with the same 64 bits
-            guesser = ":".join(f"{number:x}" for number in numbers[:4]) if len(numbers) == 8 else host
-            known = self._known[peer.number] = Known(host, numbers, guesser, peer.names, self.rules.keys_of(peer.names))
+            known = Known(host, numbers, _guesser(host, numbers), peer.names, self.rules.keys_of(peer.names))
+            self._known[peer.number] = known
         if known.white is None:
             known.white = among(known.numbers, self.rules.white)
         return known
@@ -449,6 +484,11 @@ def _access_key(signed: str | None, known: Known) -> str:
     if signed not in (None, *known.bound):
         raise _Refused("signature", f"The certificate is that of {known.bound[0]}, and not of accessKey={signed:.256}")
     return known.bound[0]
+
+
+def _guesser(host: str, numbers: tuple[int, ...]) -> str:
+    """Return under what guesses from an address are counted: one host of IPv6 may use all that begin with the same 64 bits."""
+    return ":".join(f"{number:x}" for number in numbers[:4]) if len(numbers) == 8 else host
 
 
 def _is_white(account: Account, known: Known) -> bool:

@@ -11,7 +11,7 @@ does not know, takes the last of a key that is given twice, and takes over what 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta
 from importlib import import_module
 from types import MappingProxyType
@@ -67,9 +67,18 @@ class Account(Grants, frozen=True, kw_only=True):
 
     def signed(self, fields: Mapping[str, str], body: bytes | memoryview) -> Account | None:
         """Return the account with the secret alone that signs a request, itself if that is not the previous; None: neither does."""
-        if verify(self.secret, fields, body):
+        return self.signer(lambda secret: verify(secret, fields, body))
+
+    def signer(self, is_signed: Callable[[bytes], bool]) -> Account | None:
+        """Return the account with the secret alone that ``is_signed`` accepts, as `signed` does; None: it accepts neither."""
+        if is_signed(self.secret):
             return self
-        return self._alone(self.previous) if self.previous and verify(self.previous, fields, body) else None
+        return self._alone(self.previous) if self.previous and is_signed(self.previous) else None
+
+    @property
+    def may_copy(self) -> bool:
+        """Return whether a slave may copy everything with it: an administrator who may use every topic and group."""
+        return self.admin and not self.permissions
 
     def _alone(self, secret: bytes) -> Account:
         return msgspec.structs.replace(self, secret=secret, previous=b"", previous_until_ms=0)

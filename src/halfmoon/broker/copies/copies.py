@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from random import Random
 
 from halfmoon.broker.context import Context
+from halfmoon.broker.copies.admission import Admission
 from halfmoon.broker.copies.feeding import Feeding
 from halfmoon.broker.copies.states import States
 from halfmoon.broker.metrics import declared as metrics
@@ -33,7 +34,9 @@ class Copies(Service):
     def __init__(self, context: Context, now: Instant, lease: Lease | None = None) -> None:
         settings, store = context.settings, context.store
         states = States(lambda: store.end_offset, context.tables, store.journal)
-        self._store, self.feeding = store, Feeding(settings, store, states, now)
+        secret = b"" if context.access is None else context.random.randbytes(32)
+        admission = Admission(settings, now.steady, context.access, secret)
+        self._store, self.feeding = store, Feeding(settings, store, states, admission, now)
         self.epochs = _begun(context, lease)
         self.pair: Pair | None = None
         self.problem: str | None = None

@@ -2,7 +2,8 @@
 
 A slave says nothing until it has reported the end of its log; from there it gets the log in chunks, a bounded amount ahead of its
 last report. Nothing is copied in memory: a chunk is a view of the log file. A slave of ours also gets what the broker keeps beside
-the log (`halfmoon.broker.copies.states`), and a stamp once it was sent everything. Decides nothing about who may copy whom.
+the log (`halfmoon.broker.copies.states`), and a stamp once it was sent everything. Who may copy is decided by
+`halfmoon.broker.copies.admission`.
 Follows DefaultHAService and DefaultHAConnection (RocketMQ 4.9.8).
 Differs: a report behind the end of what was sent, or below an earlier one, ends the connection and is logged; so does the first
 report of a slave whose log begins before ours or ends behind it, where the original sends nothing for ever or loops.
@@ -15,13 +16,12 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
+from halfmoon.broker.copies.admission import Admission
 from halfmoon.broker.copies.states import States
 from halfmoon.broker.settings import BrokerRole, BrokerSettings
-from halfmoon.documentation import see
 from halfmoon.effects import Close, CoreEffect, Op, Write, sleep, steady
 from halfmoon.instant import LONG_AGO, Instant, Steady
 from halfmoon.logs import RateLimitedLog
-from halfmoon.settings.networks import Networks
 from halfmoon.store.store import Store
 from halfmoon.wire.copying import CHUNK_HEADER, FRAME, LOG, NOBODY, STAMP, STATE, WHOLE_LOG, Hello, Report, ReportReader
 
@@ -130,14 +130,13 @@ class Feeding:
     turn in which `copied_offset` grew.
     """
 
-    def __init__(self, settings: BrokerSettings, store: Store, states: States, now: Instant) -> None:
-        self._settings, self._store, self.states = settings, store, states
+    def __init__(self, settings: BrokerSettings, store: Store, states: States, admission: Admission, now: Instant) -> None:
+        self._settings, self._store, self.states, self._admission = settings, store, states, admission
         states.on_change = self._changed
-        self._look_at = now.steady
+        self._now = self._look_at = now.steady
         self.wake: Callable[[], None] = _nothing
         self.on_copied: Callable[[], None] = _nothing
         self.pair: Pairing | None = None
-        self._allowed = Networks(settings.slaves_from)
         self.slaves: dict[int, Slave] = {}
         """By connection."""
         self._effects: list[CoreEffect] = []
@@ -205,25 +204,44 @@ class Feeding:
         """Nothing to begin."""
 
     def connected(self, peer: int, remote: str, now: Instant) -> None:
-        """Take in a slave, which is sent nothing until it has reported."""
-        slave = Slave(remote, now.steady)
-        if not self._allowed.hold_peer(remote) if self._allowed else self._settings.acl_enable:
-            self._refuse(peer, slave, f"its address is not in slaves_from ({see('replication')})")
-        elif len(self.slaves) >= SLAVES_MAX:
+        """Take in a slave, which is sent nothing until it has reported, and signed if it has to."""
+        self._now = now.steady
+        self._warnings.tick(now.steady)
+        if self._admission.connected(peer, remote, now.steady):
+            self._take_in(peer, Slave(remote, now.steady))
+
+    def _take_in(self, peer: int, slave: Slave) -> bool:
+        """Take in a slave that may copy; return whether there is room for it."""
+        if len(self.slaves) >= SLAVES_MAX:
             self._refuse(peer, slave, f"there are {SLAVES_MAX} slaves already")
-        else:
-            self.slaves[peer] = slave
+            return False
+        self.slaves[peer] = slave
+        return True
 
     def certified(self, peer: int, names: tuple[str, ...]) -> None:
-        """Ignore the names in a certificate."""
+        """Note the names in a certificate, for a connection that has to say whose it is."""
+        self._admission.certified(peer, names)
 
     def feed(self, peer: int, data: bytes) -> None:
-        """Read reports."""
-        slave = self.slaves.get(peer)
-        if slave is None:
-            return
+        """Read reports; of a connection that may not copy yet, who it is."""
+        if (slave := self.slaves.get(peer)) is not None:
+            self._read(peer, slave, slave.reports.read(data))
+        elif (admitted := self._admission.feed(peer, data)) is not None:
+            slave = Slave(admitted.remote, self._now)
+            slave.reports = admitted.reader
+            if self._take_in(peer, slave):
+                self._read(peer, slave, admitted.reports)
+
+    def rules_changed(self) -> None:
+        """Cut slaves whose account may not copy any more."""
+        for peer, reason in self._admission.revoked():
+            slave = self.slaves.pop(peer, None)
+            self._admission.refuse(peer, "" if slave is None else slave.remote, reason)
+            self.wake()
+
+    def _read(self, peer: int, slave: Slave, reports: list[Report]) -> None:
+        """Take what a slave said."""
         slave.heard, store = True, self._store
-        reports = slave.reports.read(data)
         if slave.next is None and (hello := slave.hello) is not None:
             if self.pair is not None and (refusal := self.pair.refusal(hello)) is not None:
                 self._refuse(peer, slave, refusal)
@@ -283,6 +301,7 @@ class Feeding:
 
     def lost(self, peer: int, now: Instant) -> None:
         """Forget a slave that is gone."""
+        self._admission.lost(peer)
         if (slave := self.slaves.pop(peer, None)) is not None and slave.next is not None:
             self._warnings.warning("slave lost: peer=%s copied_offset=%d", slave.remote, slave.copied)
 
@@ -290,7 +309,7 @@ class Feeding:
 
     def commit(self, now: Instant) -> bool:
         """Send each slave what it lacks, up to a bound; return whether more can be sent at once."""
-        more = False
+        self._now, more = now.steady, False
         for peer, slave in list(self.slaves.items()):
             if slave.heard:
                 slave.heard, slave.heard_at = False, now.steady
@@ -374,7 +393,7 @@ class Feeding:
     def effects(self) -> list[CoreEffect]:
         """Take out what is to be sent and closed."""
         taken, self._effects = self._effects, []
-        return taken
+        return [*self._admission.effects(), *taken]
 
     # ------------------------------------------------------------ time
 
@@ -386,11 +405,14 @@ class Feeding:
         pair = None if self.pair is None else self.pair.due(now.steady)
         looks = [self._look_at] if self._has_ours else []
         looks += [slave.gathers_until for slave in self.slaves.values() if self._gathers(slave, now.steady)]
-        return min([*silent, *heartbeats, *looks, *([] if pair is None else [pair])], default=None)
+        signatures = self._admission.due()
+        others = [at for at in (pair, signatures) if at is not None]
+        return min([*silent, *heartbeats, *looks, *others], default=None)
 
     def tick(self, now: Instant) -> None:
         """Send heartbeats, and close slaves that say nothing."""
         self._warnings.tick(now.steady)
+        self._admission.tick(now.steady)
         if now.steady >= self._look_at and self._has_ours:
             self._look_at = now.steady + LOOK_MS
             self.states.look()

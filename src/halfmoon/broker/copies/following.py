@@ -22,9 +22,11 @@ from halfmoon.instant import LONG_AGO, Instant, Steady
 from halfmoon.logs import RateLimitedLog
 from halfmoon.store.store import Store
 from halfmoon.wire.copying import (
+    CHALLENGE,
     GREETING,
     HELLO,
     LOG,
+    REFUSAL,
     REPORT,
     REPORTS,
     STATE,
@@ -34,27 +36,36 @@ from halfmoon.wire.copying import (
     Report,
     State,
     decode_state,
+    encode_signature,
+    sign,
 )
+from halfmoon.wire.signature import Credentials
 
 log = logging.getLogger("halfmoon.broker")
 
 STATES_BYTES_MAX = 128 * 1024 * 1024
 """States that wait until the log has come to where they count, or until they are saved."""
+NO_ACCOUNT = "the master has access control on, and this slave no account: set HALFMOON_ACCESS_KEY and HALFMOON_SECRET_KEY"
 
 
 class Following:
     """The copy of a master's log, as a `halfmoon.ports.Core` with one outgoing connection.
 
     ``master`` is the address of the master's replication port; None while it is not known. ``hello`` is how a slave of ours begins
-    at a master of ours (its ``offset`` counts while the log is empty); None: at one of RocketMQ. ``save`` saves a state, and calls
-    back with an error or None. ``promise`` is called when the master says that this slave was sent everything. A failure that
-    repeats itself is logged once, until something was copied again.
+    at a master of ours (its ``offset`` counts while the log is empty); None: at one of RocketMQ. ``account`` signs it where the
+    master wants that. ``refusal``: why the master did not let this slave copy when it was last connected; None: it did. ``save``
+    saves a state, and calls back with an error or None. ``promise`` is called when the master says that this slave was sent
+    everything. A failure that repeats itself is logged once, until something was copied again.
     """
 
-    def __init__(self, settings: BrokerSettings, store: Store, now: Instant, save: Save) -> None:
+    def __init__(
+        self, settings: BrokerSettings, store: Store, now: Instant, save: Save, account: Credentials | None = None
+    ) -> None:  # fmt: skip
         self._settings, self._store, self._copying, self._save = settings, store, store.copying(), save
         self.master: str | None = None
         self.hello: Hello | None = None
+        self._account, self._sent_hello = account, Hello(b"", 0, 0)
+        self.refusal: str | None = None
         self.promise: Callable[[Steady], None] = lambda now: None
         self._effects: list[CoreEffect] = []
         self._peer: int | None = None
@@ -116,10 +127,30 @@ class Following:
                     self._take(number, content)
                 elif kind == STATE:
                     self._take_state(number, decode_state(content))
+                elif kind == CHALLENGE:
+                    self._sign(content)
+                elif kind == REFUSAL:
+                    self._end_refused(f"the master refuses this slave: {content.decode(errors='replace')}")
                 else:
                     self._stamp = number
+                if kind not in (CHALLENGE, REFUSAL):
+                    self.refusal = None
         except (StoreError, ValueError) as exc:
             self._end(f"{exc}")
+
+    def _sign(self, challenge: bytes) -> None:
+        """Sign the greeting. What was reported meanwhile is reported again: the master has not read it."""
+        if self._account is None:
+            self._end_refused(NO_ACCOUNT)
+            return
+        assert self._peer is not None
+        key, secret, _ = self._account
+        self._effects.append(Write(self._peer, [encode_signature(sign(secret.encode(), challenge, self._sent_hello, key))]))
+        self._reported = Report(-1, 0, 0)
+
+    def _end_refused(self, reason: str) -> None:
+        self.refusal = reason
+        self._end(reason)
 
     def _take(self, offset: int, data: bytes) -> None:
         """Take bytes that begin where this log ends; an empty log begins there. Raises StoreError."""
@@ -240,8 +271,8 @@ class Following:
         offset = self._reported.offset
         if self._greets and first:
             assert hello is not None
-            wanted = self._store.end_offset or hello.offset
-            self._effects.append(Write(self._peer, [REPORT.pack(GREETING), HELLO.pack(hello.member, hello.epoch, wanted, offset)]))
+            self._sent_hello = hello._replace(offset=self._store.end_offset or hello.offset, kept=offset)
+            self._effects.append(Write(self._peer, [REPORT.pack(GREETING), HELLO.pack(*self._sent_hello)]))
         elif self._greets:
             self._effects.append(Write(self._peer, [REPORTS.pack(*self._reported)]))
         else:

@@ -65,6 +65,7 @@ from halfmoon.wire.headers.pull import ViewMessageById
 from halfmoon.wire.headers.route import GetBrokerClusterInfo
 from halfmoon.wire.headers.topic import GetAllTopicConfig, GetTopicStatsInfo
 from halfmoon.wire.ids import pack_host
+from halfmoon.wire.signature import Credentials
 
 log = logging.getLogger("halfmoon.broker")
 
@@ -107,10 +108,14 @@ class Master(NamedTuple):
 
 
 class Standby:
-    """The copy of one master, the broker ``settings.name``. ``problem`` says why nothing is copied now; None: it is."""
+    """The copy of one master, the broker ``settings.name``. ``problem`` says why nothing is copied now; None: it is.
+
+    ``account`` signs for it at the master's port for slaves.
+    """
 
     def __init__(
-        self, settings: BrokerSettings, store_settings: StoreSettings, disk: Disk, epochs: Epochs, now: Instant
+        self, settings: BrokerSettings, store_settings: StoreSettings, disk: Disk, epochs: Epochs, now: Instant,
+        account: Credentials | None = None,
     ) -> None:  # fmt: skip
         self.settings, self._store_settings, self._disk, self.epochs = settings, store_settings, disk, epochs
         host, levels = pack_host(f"{settings.address}:{settings.port or 1}"), Levels(settings.delay_levels)
@@ -119,7 +124,7 @@ class Standby:
         """Index of the transactions in the log; None: the disk has no place for it, and a broker that starts here makes it."""
         self._transactions: CopiedTransactions | None = None
         self._open_index(now.steady)
-        self.following = Following(settings, self.store, now, self._save_state)
+        self.following = Following(settings, self.store, now, self._save_state, account)
         self.problem: str | None = "the master was not asked yet"
         self.pair_master: str | None = None
         """Address of the master of a pair, empty while there is none; None: it is no pair, and the name servers know the master."""
@@ -220,8 +225,8 @@ class Standby:
 
     def unready(self) -> str | None:
         """Return why nothing is copied now; None: it is."""
-        copies = self.problem is None and self.following.is_connected
-        return self.store.failure or (None if copies else self.problem or "not connected to the master")
+        problem = self.problem or self.following.refusal
+        return self.store.failure or problem or (None if self.following.is_connected else "not connected to the master")
 
     def lost_at_stop(self) -> str | None:
         """Return, after a stop, why what was copied may not be on the disk; None: it is."""

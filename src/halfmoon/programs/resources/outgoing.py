@@ -21,9 +21,17 @@ REGISTRAR = "halfmoon-broker"
 """The access key of registrations that are signed by a shared secret: any would do."""
 
 
+def own_account() -> Credentials | None:
+    """Return the account of this process, which signs what a broker asks of other brokers; None: it signs nothing.
+
+    Raises SettingError.
+    """
+    return credentials(os.environ)
+
+
 def _signs(settings: BrokerSettings) -> Signs:
     """Return who signs what a broker asks: of name servers by the secret for registrations, else by its environment's account."""
-    own = credentials(os.environ)
+    own = own_account()
     registrar = Credentials(REGISTRAR, settings.register_secret) if settings.register_secret else own
     name_servers = frozenset(split_addresses(settings.nameserver))
     return lambda address: registrar if address in name_servers else own
