@@ -63,6 +63,9 @@ CLUSTER = Flag("--cluster", "NAME", "broker.cluster", "Cluster of the broker.", 
 SLAVE_OF = Flag(
     "--slave-of", "NAME", None, "Copy the messages of the broker of this name and serve reads; start a broker on them later."
 )
+RESYNC = Flag(
+    "--resync", "", None, "A slave whose copy cannot go on starts over: it keeps that in quarantine/copy, and copies everything."
+)
 LEASE = Flag(
     "--lease", "URL", "broker.lease", "Be one of a pair: two brokers started with the same name and lease; one serves, one follows."
 )
@@ -95,8 +98,8 @@ OPTIONS = {
     ),
     "nameserver": (DATA, CONFIG, HOST, NAME_SERVER_PORT, SET, NAMES_REMOTE, HTTP_PORT, LOG, JSON),
     "broker": (
-        DATA, CONFIG, HOST, BROKER_PORT, BROKER_NAME, CLUSTER, REGISTER_WITH, SLAVE_OF, LEASE, SET, ACL, ALLOW_REMOTE, INSECURE,
-        HTTP_PORT, LOG, JSON,
+        DATA, CONFIG, HOST, BROKER_PORT, BROKER_NAME, CLUSTER, REGISTER_WITH, SLAVE_OF, LEASE, RESYNC, SET, ACL, ALLOW_REMOTE,
+        INSECURE, HTTP_PORT, LOG, JSON,
     ),
 }  # fmt: skip
 
@@ -193,8 +196,8 @@ def serve(name: str, values: Mapping[str, Any]) -> int:
                 if values.get("until_eof"):  # not before: until the loop has its signals, one ends the process as it stands
                     Thread(target=_stop_at_eof, daemon=True).start()
 
-            is_slave = values.get("slave_of") is not None
-            run(lambda: _programs(name, settings, data, count, console, is_slave=is_slave), ready, settings.http)
+            is_slave, resync = values.get("slave_of") is not None, bool(values.get("resync"))
+            run(lambda: _programs(name, settings, data, count, console, is_slave=is_slave, resync=resync), ready, settings.http)
     except HalfmoonError as exc:
         return _refused(name, exc, as_json=as_json)
     except OSError as exc:
@@ -259,7 +262,9 @@ def _of_slave(values: Mapping[str, Any]) -> list[str]:
 
 
 def _check_pair(name: str, settings: ServerSettings, values: Mapping[str, Any]) -> None:
-    """Raise UsageError for a lease where there can be no pair."""
+    """Raise UsageError for a lease where there can be no pair, and for a switch that only slaves have."""
+    if values.get("resync") and values.get("slave_of") is None and not settings.broker.lease:
+        raise UsageError("--resync is for a slave: give --slave-of or --lease, or leave it out")
     if not settings.broker.lease:
         if settings.broker.copies_min > 1:
             raise UsageError("copies_min=2 is for a pair: give --lease, or leave it out")
@@ -333,12 +338,13 @@ def _console(values: Mapping[str, Any], data: Path) -> ConsoleChild | None:
 
 
 async def _programs(
-    name: str, settings: ServerSettings, data: Path, count: int, console: ConsoleChild | None, *, is_slave: bool
-) -> Programs:
+    name: str, settings: ServerSettings, data: Path, count: int, console: ConsoleChild | None, *, is_slave: bool,
+    resync: bool = False,
+) -> Programs:  # fmt: skip
     if is_slave:
-        return (await slave(settings, data),)
+        return (await slave(settings, data, resync=resync),)
     if settings.broker.lease:
-        return (await member(settings, data),)
+        return (await member(settings, data, resync=resync),)
     if name == "serve":
         programs = await cluster(settings, data, count)
         try:

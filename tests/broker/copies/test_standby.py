@@ -222,7 +222,7 @@ def test_a_log_behind_the_oldest_file_of_its_master_is_not_added_to(talk: Talk) 
     standing = copied(talk)
     fill(talk, 40)
     talk.broker.store.log.segments.drop_before(2 * FILE_BYTES)
-    assert f"but the oldest file of the master begins at {2 * FILE_BYTES}: empty the directory" in str(standing.look())
+    assert f"but the oldest file of the master begins at {2 * FILE_BYTES}: start it with --resync" in str(standing.look())
 
 
 def test_an_empty_log_begins_at_the_oldest_file_of_its_master(talk: Talk) -> None:

@@ -393,3 +393,25 @@ def test_a_follower_reads_the_record_at_once_when_something_has_happened(shelf: 
     assert other.step(shelf.now) == Step()
     assert other.is_busy
     assert other.step(shelf.now) is None, "one call at a time"
+
+
+def test_only_a_follower_that_no_record_names_may_start_over(shelf: Shelf) -> None:
+    first, second = member(shelf, "a"), member(shelf, "b")
+    assert not second.may_start_over, "it knows no record yet"
+    shelf.run(first)
+    shelf.run(second, POLL_MS)
+    assert (first.may_start_over, second.may_start_over) == (False, True)
+    first.want(("a", "b"), shelf.now)
+    shelf.run(first)
+    shelf.run(second, POLL_MS)
+    assert not second.may_start_over, "it may take the lease"
+    first.want(("a",), shelf.now)
+    shelf.run(first)
+    shelf.run(second, POLL_MS)
+    assert second.may_start_over
+    shelf.put(holder="b", in_sync=("b",), epoch=2)
+    shelf.run(second, POLL_MS)
+    assert not second.may_start_over, "the record says that it is the master"
+    shelf.run(first, LEASE_MS)
+    assert first.role is Role.ENDED
+    assert not first.may_start_over, "it begins again first"

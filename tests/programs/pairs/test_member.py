@@ -43,14 +43,14 @@ class Pair:
         self.root, self.names, self.leases, self.changed = root, names, MemoryLeases(), changed
         self.members: dict[str, Member] = {}
 
-    async def begin(self, name: str, **changes: Any) -> Member:
+    async def begin(self, name: str, *, resync: bool = False, **changes: Any) -> Member:
         """Start a member. ``changes``: other settings of its broker or its store."""
         found = settings()
         of_store = {key: changes.pop(key) for key in list(changes) if hasattr(found.store, key)}
         changes = {**self.changed, **changes}
         own = replace(found.broker, nameserver=self.names.address, port=free_port(), lease_ms=LEASE_MS, **changes)
         member = self.members[name] = Member(
-            found._replace(broker=own, store=replace(found.store, **of_store)), self.root / name, self.leases
+            found._replace(broker=own, store=replace(found.store, **of_store)), self.root / name, self.leases, resync=resync
         )
         await member.start()
         return member

@@ -88,10 +88,16 @@ COPIED_TABLES = frozenset({*TABLES, SETTINGS, TRIMS, TIMER, MODES, UPTIME, LOCKS
 """Every table that a broker saves."""
 NO_MASTER = "the pair has no master"
 """Problem of a follower before there is a master: nothing to log."""
+RESYNC = "start it with --resync, which keeps this copy aside and copies everything again"
+"""Remedy for a copy that cannot go on."""
 
 
 class NotCopied(HalfmoonError):
     """The master's log cannot be copied to this directory; the text says why and what to do."""
+
+
+class Outdated(NotCopied):
+    """A copy cannot go on, and the master has everything that counts: an empty one could."""
 
 
 class Master(NamedTuple):
@@ -130,6 +136,10 @@ class Standby:
         """Address of the master of a pair, empty while there is none; None: it is no pair, and the name servers know the master."""
         self.cut_at: int | None = None
         """Offset at which this log must be cut before it can follow the master; None: it need not be."""
+        self.outdated: str | None = None
+        """Why this copy cannot go on, and another would have to begin; None: it can, or a person has to decide."""
+        self.remedy = RESYNC
+        """Text that says what to do about that, or what is done."""
         self.end_offset = -1
         """Where the log of the master ended when it was last asked; -1: never."""
         self.on_stored: Callable[[], None] = self.store.drop_arrivals
@@ -254,12 +264,13 @@ class Standby:
                     master = yield from self.ask()
                     if not master.is_ours:
                         yield from self.copy_tables(master.address)
-                    copied_at, self.problem, self.end_offset = at, None, master.end_offset
+                    copied_at, self.problem, self.outdated, self.end_offset = at, None, None, master.end_offset
                     self.following.master = self.settings.master_slave_port or master.slave_port
             except HalfmoonError as exc:
                 if self.problem != str(exc):
                     self._warnings.warning("the master's log is not copied: broker=%s reason=%s", self.settings.name, exc)
                 self.problem = str(exc)
+                self.outdated = self.problem if isinstance(exc, Outdated) else None
                 if not self.following.is_connected:
                     self.following.master = None
             yield from sleep(LOOK_MS)
@@ -337,11 +348,11 @@ class Standby:
                 store.copying().begin(master.min_offset)
             return
         if end < master.min_offset:
-            raise NotCopied(
-                f"this log ends at {end}, but the oldest file of the master begins at {master.min_offset}: empty the directory"
-            )
+            reason = f"this log ends at {end}, but the oldest file of the master begins at {master.min_offset}"
+            raise self._cannot_go_on(master, reason)
         if self._must_cut(master):
-            raise NotCopied(f"this log ends at {end}, and has in common with the master's only what lies before {self.cut_at}")
+            reason = f"this log ends at {end}, and has in common with the master's only what lies before {self.cut_at}"
+            raise NotCopied(reason) if self.pair_master is not None else self._cannot_go_on(master, reason)
         if end > master.end_offset:
             raise NotCopied(
                 f"this log ends at {end}, behind the end of the master's at {master.end_offset}: the master lost messages that are"
@@ -354,9 +365,25 @@ class Standby:
         except BrokerError:  # a master shows nothing that is not kept yet, and no message of a deleted topic
             if common_end(self.epochs.rows, end, master.epochs, master.end_offset).end >= end:
                 return
-            raise
+            if self.pair_master is not None or not master.is_ours or not self.epochs.rows:
+                raise
+            reason = f"the master's log has another history than this one, and no record at {place}"
+            raise self._cannot_go_on(master, reason) from None
         if mine is None or bytes(mine) != bytes(theirs):
-            raise NotCopied(f"the records at {place} differ: this is not a copy of the master's log; empty the directory")
+            reason = f"the records at {place} differ: this is not a copy of the master's log"
+            is_for_a_person = mine is None or self.pair_master is not None
+            raise NotCopied(f"{reason}; empty the directory") if is_for_a_person else self._cannot_go_on(master, reason)
+
+    def _cannot_go_on(self, master: Master, reason: str) -> NotCopied:
+        """Return the refusal of a copy that cannot go on.
+
+        It may start over, unless the master does not know the last epoch here, and has none that came after it: then the messages
+        of that epoch may be here alone.
+        """
+        mine, theirs = self.epochs.rows, master.epochs
+        if mine and theirs and mine[-1] not in theirs and mine[-1].epoch >= theirs[-1].epoch:
+            return NotCopied(f"{reason}, and may have messages that the master lost: start a master on it, or empty the directory")
+        return Outdated(f"{reason}: {self.remedy}")
 
     def _copy_queue_ends(self, address: str) -> Op[None]:
         """Note where the master's queues end: the log says nothing of those whose messages expired. Raises HalfmoonError."""

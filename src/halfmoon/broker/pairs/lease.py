@@ -141,6 +141,12 @@ class Lease:
         """Return whether another member renews the lease with this one's id: one directory is a copy of the other."""
         return self._changes >= NAMESAKE_CHANGES
 
+    @property
+    def may_start_over(self) -> bool:
+        """Return whether nothing of this member may be needed: another has the lease, and this one may not take it."""
+        record = self.record
+        return self.role is Role.FOLLOWER and record is not None and self.member not in record.in_sync
+
     def may_serve(self, now: Steady) -> bool:
         """Return whether this member is the master at a time."""
         return self.role is Role.MASTER and now < self.valid_until

@@ -18,6 +18,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from halfmoon.broker.copies.standby import Standby
 from halfmoon.broker.pairs.lease import Lease, Outcome, Role, Step
 from halfmoon.errors import HalfmoonError, LeaseUnavailable, SettingError
 from halfmoon.instant import Steady
@@ -25,6 +26,7 @@ from halfmoon.ports import LeaseStore
 from halfmoon.programs.configuration import ServerSettings
 from halfmoon.programs.embedded import Program, broker, standby
 from halfmoon.programs.embedded import start as start_programs
+from halfmoon.programs.pairs.starting_over import StartingOver
 from halfmoon.programs.ports import server_on
 from halfmoon.programs.resources.directory import random_source
 from halfmoon.runtime.clock import Clock
@@ -57,9 +59,10 @@ class Member:
 
     connections_max = CONNECTIONS_MAX
 
-    def __init__(self, settings: ServerSettings, data: Path, leases: LeaseStore) -> None:
+    def __init__(self, settings: ServerSettings, data: Path, leases: LeaseStore, *, resync: bool = False) -> None:
         own = settings.broker
         self._settings, self._data, self._leases = settings, data, leases
+        self._over = StartingOver(settings, data, wanted=resync)
         self.name, self.address = f"{own.cluster}/{own.name}", f"{own.address}:{own.port}"
         self.clock = Clock(monotonic=_since_boot_ns)
         self.lease: Lease | None = None
@@ -185,6 +188,7 @@ class Member:
         """
         disk = RealDisk(self._data, PERMISSIONS[self._settings.store.readable_by])
         disk.lock(LOCK).release()
+        self._over.begin()
         epochs = Epochs.load(disk, random_source())
         epochs.begin_run(lost_power=lost_power(disk), sync_flush=self._settings.store.sync_flush)
         return epochs
@@ -199,21 +203,15 @@ class Member:
             await start_programs((program,))
             self.program = program
             self.on_program(program)
-            was_connected = False
-            while lease.role not in (Role.MASTER, Role.ENDED) and core.cut_at is None and not lease.has_namesake:
-                record = lease.record
-                is_others = lease.role is Role.FOLLOWER and record is not None and record.address
-                core.pair_master = record.address if is_others and record is not None else ""
-                if was_connected and not core.following.is_connected:
-                    lease.look(self._now())
-                was_connected = core.following.is_connected
-                self.problem = core.unready() if lease.problem is None else f"lease: {lease.problem}"
-                await self._wait(LOOK_S)
+            await self._until_it_ends(lease, core)
             self.program = None
             for server in reversed(program.servers):
                 await server.stop()
             await program.close()
             await program.join()
+            if self._over.is_due(core, may=lease.may_start_over):
+                await self._over.run(core.outdated or "")
+                return
             if lease.has_namesake:
                 log.warning("pair %s: another member has the id of this directory, which is a copy: it gets a new id", self.name)
                 core.epochs.rename(random_source())
@@ -221,6 +219,21 @@ class Member:
                 return
             disk = RealDisk(self._data, PERMISSIONS[self._settings.store.readable_by])
             await asyncio.to_thread(cut_log, disk, replace(self._settings.store, data=str(self._data)), core.cut_at)
+
+    async def _until_it_ends(self, lease: Lease, core: Standby) -> None:
+        """Tell a follower who the master is, until this member has the lease, or its log has to be cut, or to start over."""
+        was_connected = False
+        while lease.role not in (Role.MASTER, Role.ENDED) and core.cut_at is None and not lease.has_namesake:
+            if self._over.is_due(core, may=lease.may_start_over):
+                return
+            record = lease.record
+            is_others = lease.role is Role.FOLLOWER and record is not None and record.address
+            core.pair_master = record.address if is_others and record is not None else ""
+            if was_connected and not core.following.is_connected:
+                lease.look(self._now())
+            was_connected = core.following.is_connected
+            self.problem = core.unready() if lease.problem is None else f"lease: {lease.problem}"
+            await self._wait(LOOK_S)
 
     def _promised(self, lease: Lease, epochs: Epochs, now: Steady) -> None:
         lease.promise(now)
@@ -326,8 +339,10 @@ def _since_boot_ns() -> int:
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
-async def member(settings: ServerSettings, data: Path) -> Program:
+async def member(settings: ServerSettings, data: Path, *, resync: bool = False) -> Program:
     """Return a member of the pair that the settings name, which runs once it is started.
+
+    ``resync``: as a follower it starts over where its copy cannot go on.
 
     Raises:
         SettingError: the lease is malformed, or the port is not given: the other member must find it.
@@ -336,7 +351,7 @@ async def member(settings: ServerSettings, data: Path) -> Program:
     own = settings.broker
     if not own.port:
         raise SettingError("a member of a pair needs a port of its own: set broker.port (--broker-port)")
-    found = Member(settings, data, lease_store(own.lease, f"{own.cluster}/{own.name}"))
+    found = Member(settings, data, lease_store(own.lease, f"{own.cluster}/{own.name}"), resync=resync)
     for port in (own.port, own.slave_port or own.port + 1):
         await (await server_on(settings.host, port, lambda _host, _port: NullCore(), found.clock, None)).abort()
     RealDisk(data, PERMISSIONS[settings.store.readable_by]).lock(LOCK).release()

@@ -17,6 +17,7 @@ from halfmoon.errors import HalfmoonError
 from halfmoon.programs.configuration import ServerSettings
 from halfmoon.programs.embedded import Program, broker, standby
 from halfmoon.programs.embedded import start as start_programs
+from halfmoon.programs.pairs.starting_over import StartingOver
 from halfmoon.runtime.server.process import STOP_MS, Address
 
 log = logging.getLogger("halfmoon.serve")
@@ -37,13 +38,13 @@ class Slave:
     failure: str | None = None
     """Why it takes part no more; None: what runs says itself whether its disk failed."""
 
-    def __init__(self, settings: ServerSettings, data: Path, program: Program) -> None:
+    def __init__(self, settings: ServerSettings, data: Path, program: Program, over: StartingOver) -> None:
         self._settings = settings._replace(broker=replace(settings.broker, port=program.port))
         self._data, self.program, self._clock = data, program, program.server.clock
         self.name, self.address = f"{settings.broker.cluster}/{settings.broker.name}", program.address
         self.connections_max = program.server.connections_max
         self.on_program: Callable[[Program], None] = lambda program: None
-        self._runs = True
+        self._over, self._runs = over, True
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -79,10 +80,15 @@ class Slave:
                 await self._task
 
     async def _live(self) -> None:
-        """Be a slave until it has taken over; after a takeover that failed, be one again."""
+        """Be a slave until it has taken over; after a takeover that failed, be one again. Start over if the copy cannot go on."""
         while (serving := self.program.serving) is not None:
-            while not serving.takeover.is_done:
+            core = self.program.standby
+            assert core is not None
+            while not serving.takeover.is_done and not self._over.is_due(core):
                 await asyncio.sleep(LOOK_S)
+            if not serving.takeover.is_done:
+                await self._start_over(core.outdated or "")
+                continue
             stopped = serving.takeover.stopped
             assert stopped is not None
             self._runs = False
@@ -102,6 +108,26 @@ class Slave:
         self.on_program(program)
         ms = self._clock.instant().steady - stopped.at
         log.warning("took over %s from %s: %d ms without a master", self.name, stopped.address, ms)
+
+    async def _start_over(self, reason: str) -> None:
+        """Move the copy aside, and be a slave with an empty one."""
+        self._runs = False
+        await _stopped(self.program, STOP_MS)
+        moved = False
+        while True:
+            try:
+                if not moved:
+                    await self._over.run(reason)
+                moved = True
+                self.program = program = await standby(self._settings, self._data, self._clock)
+            except (HalfmoonError, OSError) as exc:
+                log.error("cannot start over: %s", exc)
+                await asyncio.sleep(PAUSE_S)
+                continue
+            break
+        self._runs = True
+        await start_programs((program,))
+        self.on_program(program)
 
     async def _be_slave(self, stopped: Stopped, reason: str) -> None:
         """Start a slave again, which gives the master its role back."""
@@ -127,7 +153,12 @@ async def _stopped(program: Program, within_ms: int) -> None:
     await program.close()
 
 
-async def slave(settings: ServerSettings, data: Path) -> Program:
-    """Return a slave that can become the master, bound. Raises as `halfmoon.programs.embedded.standby` does."""
+async def slave(settings: ServerSettings, data: Path, *, resync: bool = False) -> Program:
+    """Return a slave that can become the master, bound. ``resync``: it starts over where its copy cannot go on.
+
+    Raises as `halfmoon.programs.embedded.standby` does; OSError.
+    """
+    over = StartingOver(settings, data, wanted=resync)
+    over.begin()
     program = await standby(settings, data)
-    return program._replace(pair_member=Slave(settings, data, program))
+    return program._replace(pair_member=Slave(settings, data, program, over))

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from halfmoon.errors import StoreError
 from halfmoon.ports import Disk
-from halfmoon.store.layout import CHECKPOINT, COMMIT_LOG, DIRECTORIES, file_offset
+from halfmoon.store.layout import CHECKPOINT, COMMIT_LOG, DIRECTORIES, STARTING_OVER, file_offset
 from halfmoon.store.log.quarantine import Quarantine
 from halfmoon.store.log.segments import Segments
 
@@ -44,7 +44,15 @@ def load_log(
 
 
 def check_directories(disk: Disk) -> None:
-    """Check that no file has the name of one of the store's directories. Raises StoreError."""
+    """Check that no file has the name of one of the store's directories, and that the store is not half moved aside.
+
+    Raises StoreError.
+    """
+    if disk.exists(STARTING_OVER):
+        raise StoreError(
+            "the copy in this directory was to start over, and that is not finished: start `halfmoon broker` with --slave-of or"
+            " --lease on it once more"
+        )
     for name in DIRECTORIES:
         if disk.exists(name) and not disk.is_directory(name):
             raise StoreError(f"{name} is a file where the store needs a directory: move it away")

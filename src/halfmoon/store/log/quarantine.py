@@ -91,6 +91,7 @@ class Quarantine:
 
     def _bound(self) -> None:
         paths = [f"{QUARANTINE}/{name}" for name in self._disk.list(QUARANTINE)]
+        paths = [path for path in paths if not self._disk.is_directory(path)]  # an earlier copy is no file of this store
         paths.sort(key=lambda path: (self._disk.modified_ms(path), path))
         for path in paths[:-KEPT_MAX]:
             self._disk.remove(path)
