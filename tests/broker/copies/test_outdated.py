@@ -179,5 +179,8 @@ def test_an_empty_copy_begins_where_the_outdated_one_could_not_go_on(talk: Talk)
     fresh: Any = Standing(talk)
     assert fresh.look() is None
     assert fresh.core.store.end_offset == 2 * FILE_BYTES
+    for _ in range(3):  # nothing comes yet, and there is no file
+        fresh.now += 1_000
+        fresh.core.tick(fresh.instant)
     fresh.core.store.copying().take(log_of(talk, 2 * FILE_BYTES))
     assert fresh.look() is None

@@ -18,6 +18,7 @@ from halfmoon.cli import servers
 from halfmoon.errors import StoreError
 from halfmoon.programs.configuration import ServerSettings
 from halfmoon.programs.embedded import Program, Programs, both, broker, kill, start, stop
+from halfmoon.programs.pairs import slave as slave_module
 from halfmoon.programs.pairs.member import Member
 from halfmoon.programs.pairs.slave import Slave, slave
 from halfmoon.programs.pairs.starting_over import KEPT
@@ -193,6 +194,23 @@ async def test_a_disk_that_cannot_keep_it_is_tried_again(
     program = await cluster.slave(resync=True)
     await has_everything(cluster.master, program)
     assert caplog.text.count("cannot start over: [Errno 28] No space left on device") == 2
+    await stop((program,))
+
+
+async def test_a_slave_that_cannot_start_after_its_copy_was_moved_tries_again(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    program, real, failures = await cluster.slave(resync=True), slave_module.standby, [OSError(24, "Too many open files")] * 2
+
+    async def fails(*arguments: Any) -> Program:
+        if failures:
+            raise failures.pop()
+        return await real(*arguments)
+
+    monkeypatch.setattr(slave_module, "standby", fails)
+    await has_everything(cluster.master, program)
+    assert caplog.text.count("cannot start over: [Errno 24] Too many open files") == 2
+    assert caplog.text.count("are kept in quarantine/copy") == 1
     await stop((program,))
 
 

@@ -89,7 +89,7 @@ class Copying:
         self._inventory.note_log_first(offset)
         log.segments.first = offset
         log.set_end(offset)
-        self._visible.end = offset
+        self._visible.end = self._indexing.position = offset
 
     def again(self) -> None:
         """Drop what is not complete: another connection sends it again, from the end of the log on."""
