@@ -11,10 +11,9 @@ import itertools
 import os
 import random
 import signal
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,6 +22,7 @@ from sqlalchemy import create_engine, make_url
 from halfmoon.testing.local import LocalCluster
 from tests.events.outcomes.consuming_victim import effects, make_effects
 from tests.events.outcomes.forked import Forked
+from tests.events.outcomes.services import ENDLESS, Restarted, consuming, options, published
 from tests.events.outcomes.shop import PROPORTIONS, Shop
 from tests.events.outcomes.victim import DIE_AT, DIE_ON, OUTBOX_STEPS, STEPS, start
 from tests.events.server import Server
@@ -30,7 +30,6 @@ from tests.waiting import until
 
 KILL_S = float(os.environ.get("HALFMOON_KILL_S", "0"))
 """For how long everybody is killed at random times, at least twice each; 600 for a long run, ``-k whoever``."""
-ENDLESS = 1_000_000
 
 pytestmark = pytest.mark.slow
 
@@ -50,18 +49,6 @@ def shop(broker: LocalCluster, database_url: str, request: pytest.FixtureRequest
     found = Shop(broker, database_url, f"kill_{next(_numbers)}", mode=getattr(request, "param", "two-phase"))
     yield found
     found.close()
-
-
-def options(shop: Shop, mode: str, *, orders: int, seed: int) -> list[str]:
-    return [
-        *("--topic", shop.topic, "--group", shop.producers, "--mode", mode),
-        *("--orders", str(orders), "--seed", str(seed)),
-    ]
-
-
-def published(output: str) -> list[str]:
-    """The ids of the events that a process was about to publish."""
-    return [line.split()[1] for line in output.splitlines() if line.startswith("event ") and len(line.split()) == 2]
 
 
 def agree(shop: Shop, attempted: list[str]) -> None:
@@ -94,39 +81,6 @@ def test_rows_and_events_agree_after_a_kill_at_each_step(shop: Shop, database_ur
 
 
 # ---------------------------------------------------------------- whoever is killed: services, the broker, the database
-
-
-class Restarted:
-    """A program that is started again whenever it has ended, by a kill or by an error. ``output`` is what it wrote in all."""
-
-    def __init__(self, begin: Callable[[], Forked]) -> None:
-        self._begin, self.output = begin, ""
-        self._ended = False
-        self._process = begin()
-        self._thread = threading.Thread(target=self._follow, daemon=True)
-        self._thread.start()
-
-    def _follow(self) -> None:
-        while True:
-            process = self._process
-            self.output += process.stdout.read()
-            process.stdout.close()
-            process.wait()
-            if self._ended:
-                return
-            time.sleep(0.2)  # while a server is down it ends at once
-            self._process = self._begin()
-
-    def kill(self) -> None:
-        """Kill it with -9."""
-        self._process.kill()
-
-    def end(self) -> None:
-        """Kill it for the last time."""
-        self._ended = True
-        while self._thread.is_alive():
-            self._process.kill()
-            self._thread.join(0.1)
 
 
 @pytest.mark.mission("002-51", "002-52", "002-53")
@@ -202,13 +156,6 @@ def test_rows_and_events_of_the_outbox_agree_after_a_kill_at_each_step(shop: Sho
 
 
 # ---------------------------------------------------------------- consumers, too: effects exactly once
-
-
-def consuming(shop: Shop, url: str, *, ready: bool = True) -> Forked:
-    arguments = [shop.cluster.nameserver, url, "--topic", shop.topic, "--group", f"{shop.group}_dedup"]
-    process = Forked("tests.events.outcomes.consuming_victim", arguments)
-    assert not ready or process.stdout.readline() == "ready\n"
-    return process
 
 
 @pytest.mark.parametrize("shop", ["outbox"], indirect=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -60,9 +61,34 @@ class Pair:
         count = len(list(self.root.glob(f"{name}.*.log")))
         self.members[name] = Server(command, self.root / f"{name}.{count}.log")
 
+    @property
+    def brokers(self) -> list[str]:
+        """The addresses of both members."""
+        return [f"127.0.0.1:{port}" for port in self.ports.values()]
+
     def kill(self, name: str) -> None:
         """Kill a member as a crash would."""
         self.members.pop(name).kill()
+
+    def kill_master(self) -> str:
+        """Kill the master as a crash would, and return its name."""
+        until(lambda: self.master() in self.members, "a master")
+        name = self.master()
+        assert name is not None
+        self.kill(name)
+        return name
+
+    def wait_taken_over(self, killed: str) -> None:
+        """Wait until the other member is the master: it does not need the first one for that."""
+        other = "b" if killed == "a" else "a"
+        until(lambda: self.master() == other, "a takeover", within_s=30)
+
+    def switch(self) -> str:
+        """Have the follower take over with the command for it, and return what that printed."""
+        command = [str(COMMAND), "cluster", "switch", NAME, "--nameserver", self.nameserver]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
 
     def send(self, name: str, number: signal.Signals) -> None:
         """Send a signal to a member."""

@@ -63,20 +63,12 @@ def pair(lease: str, tmp_path: Path) -> Iterator[Pair]:
         pair.close()
 
 
-def is_taken_over(pair: Pair, killed: str) -> None:
-    """Wait until the other member is the master: it does not need the first one for that."""
-    other = "b" if killed == "a" else "a"
-    until(lambda: pair.master() == other, "a takeover", within_s=30)
-
-
 def test_masters_that_are_killed_under_load_lose_nothing_and_repeat_nothing(pair: Pair) -> None:
     load = Load(pair.nameserver).start()
     for _ in range(KILLS):
         goes_on(load)
-        master = pair.master()
-        assert master is not None
-        pair.kill(master)
-        is_taken_over(pair, master)
+        master = pair.kill_master()
+        pair.wait_taken_over(master)
         pair.start(master)
         pair.wait_complete()
     goes_on(load)
@@ -89,7 +81,7 @@ def test_a_stopped_master_that_goes_on_acknowledges_nothing(pair: Pair) -> None:
     master = pair.master()
     assert master is not None
     pair.send(master, signal.SIGSTOP)
-    is_taken_over(pair, master)
+    pair.wait_taken_over(master)
     time.sleep(3)
     pair.send(master, signal.SIGCONT)
     goes_on(load)

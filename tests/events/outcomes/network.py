@@ -1,4 +1,4 @@
-"""A network between clients and one broker that loses what a test names: requests, answers, one-way messages, by request code.
+"""A network between clients and the brokers of a cluster, which loses what a test names: requests, answers, one-way messages.
 
 Clients are given `Network.nameserver`; the routes that come back through it lead to the broker through here, too. Frames pass as
 they are; only the outcome of losing one is the test's business.
@@ -56,10 +56,10 @@ def _properties(command: Command) -> bytes:
 
 
 class Network:
-    """Passes on what clients and the broker of a cluster say to each other. A context manager; belongs to one test."""
+    """Passes on what clients and the brokers of a cluster say to each other. A context manager; belongs to one test."""
 
-    def __init__(self, nameserver: str, broker: str) -> None:
-        self._targets = {"nameserver": nameserver, "broker": broker}
+    def __init__(self, nameserver: str, *brokers: str) -> None:
+        self._targets = {"nameserver": nameserver, **{f"broker {number}": broker for number, broker in enumerate(brokers)}}
         self._addresses: dict[str, str] = {}
         self._faults: list[Fault] = []
         self._lock = threading.Lock()
@@ -70,11 +70,11 @@ class Network:
         self._serving: set[asyncio.Future[None]] = set()
         self._closed = False
         self.passed: Counter[int] = Counter()
-        """Requests that clients sent and that reached the broker, by code."""
+        """Requests that clients sent and that reached a broker, by code."""
         self.lost: Counter[str] = Counter()
         """What was lost or refused, by kind of fault."""
         self.asked = 0
-        """Checks that the broker sent to clients and that reached them."""
+        """Checks that a broker sent to clients and that reached them."""
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -101,12 +101,12 @@ class Network:
     # ------------------------------------------------------------ faults
 
     def lose(self, what: str, code: int, matches: Matches = lambda command: True) -> None:
-        """From now on lose each ``request`` of a code on its way to the broker, or each ``answer`` to one on its way back."""
+        """From now on lose each ``request`` of a code on its way to a broker, or each ``answer`` to one on its way back."""
         with self._lock:
             self._faults.append(Fault(what, code, matches))
 
     def refuse(self, code: int, refusal: int, matches: Matches = lambda command: True) -> None:
-        """From now on answer requests of a code with an error, and tell the broker nothing."""
+        """From now on answer requests of a code with an error, and tell no broker."""
         with self._lock:
             self._faults.append(Fault("refuse", code, matches, refusal))
 
@@ -189,7 +189,7 @@ class Network:
                     continue
                 if fault is not None:
                     waiting[command.opaque] = fault
-                if name == "broker" and not command.is_response:
+                if name != "nameserver" and not command.is_response:
                     self.passed[command.code] += 1
                 on.write(raw)
 
@@ -206,8 +206,8 @@ class Network:
                         continue
                     self.asked += 1
                 if name == "nameserver" and command.body:
-                    real, ours = self._targets["broker"].encode(), self._addresses["broker"].encode()
-                    command.body = bytes(command.body).replace(real, ours)
+                    for target, real in self._targets.items():
+                        command.body = bytes(command.body).replace(real.encode(), self._addresses[target].encode())
                     raw = encode(command)
                 on.write(raw)
 

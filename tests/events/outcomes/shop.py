@@ -22,6 +22,7 @@ from halfmoon.testing.local import LocalCluster
 from halfmoon.wire.bodies.transactions import Transaction
 from halfmoon.wire.command import Command
 from tests.events.outcomes.network import END_TRANSACTION, Network
+from tests.interop.pairs import Pair
 from tests.waiting import until
 
 CODE = "EC_PAID"
@@ -59,15 +60,17 @@ def decision(command: Command) -> bool:
 
 
 class Shop:
-    """One shop with a topic and groups of its own. Close it."""
+    """One shop with a topic and groups of its own, on one broker or on a pair. Close it."""
 
-    def __init__(self, cluster: LocalCluster, url: str, name: str, *, engine: Engine | None = None, **publisher: Any) -> None:
+    def __init__(
+        self, cluster: LocalCluster | Pair, url: str, name: str, *, engine: Engine | None = None, **publisher: Any
+    ) -> None:
         self.cluster = cluster
         self.topic, self.producers, self.group = f"TP_{name}", f"P_{name}", f"S_{name}"
         self.engine = engine or create_engine(url)
         self.Session = sessionmaker(self.engine)
         Base.metadata.create_all(self.engine)
-        self.network = Network(cluster.nameserver, cluster.broker)
+        self.network = Network(cluster.nameserver, *(cluster.brokers if isinstance(cluster, Pair) else [cluster.broker]))
         self.network.__enter__()
         self.admin = Admin(nameserver=cluster.nameserver)
         self.admin.start()

@@ -1,0 +1,141 @@
+"""Order services on PostgreSQL with a pair of brokers whose master is killed and switched: rows and events agree in the end, by id.
+
+The lease of the pair lies in the same PostgreSQL. Publishers, consumer, brokers and name server are processes of their own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from halfmoon.errors import HalfmoonError
+from tests.events.outcomes.consuming_victim import effects, make_effects
+from tests.events.outcomes.forked import Forked
+from tests.events.outcomes.services import ENDLESS, Restarted, consuming, options, published
+from tests.events.outcomes.shop import PROPORTIONS, Shop
+from tests.events.outcomes.victim import die, start
+from tests.events.real_databases import Postgres, plain
+from tests.interop.pairs import Pair
+from tests.waiting import until
+
+pytestmark = pytest.mark.slow
+TURNS = 6
+"""Changes of the master under load: every second one is a kill, the others are switches."""
+ROUTES_MS = 500
+"""Interval at which a publisher that sends nothing, and waits for checks, looks for a new master."""
+
+
+@pytest.fixture
+def pair(postgres_server: Postgres, tmp_path: Path) -> Iterator[Pair]:
+    """A pair that is complete, of brokers with the proportions of the defaults."""
+    found = Pair(tmp_path / "pair", plain(postgres_server.create()), settings=PROPORTIONS)
+    try:
+        found.start("a")
+        found.start("b")
+        found.wait_complete()
+        yield found
+    finally:
+        found.close()
+
+
+@pytest.mark.parametrize("change", ["kill -9", "switch"])
+def test_half_messages_in_doubt_are_decided_by_checks_of_the_new_master(pair: Pair, postgres_url: str, change: str):
+    shop = Shop(pair, postgres_url, "doubt", route_refresh_ms=ROUTES_MS)
+    try:
+        committed = die(shop, postgres_url, "after commit before decide")
+        rolled_back = die(shop, postgres_url, "before commit")
+        if change == "switch":
+            pair.switch()
+        else:
+            pair.wait_taken_over(pair.kill_master())
+        assert {one.msg_id for one in shop.admin.pending_transactions(group=shop.producers)} == {committed, rolled_back}
+
+        shop.events.start()  # before, nobody of the group was there for a check
+        until(lambda: not shop.admin.pending_transactions(group=shop.producers), "all is decided")
+
+        assert shop.network.asked >= 2
+        assert shop.orders() == {committed}
+        until(lambda: shop.seen(), "the event")
+        assert shop.seen() == {committed: 1}
+        assert shop.visible() == 1
+    finally:
+        shop.close()
+
+
+@pytest.mark.parametrize("mode", ["two-phase", "outbox"])
+def test_rows_and_events_agree_though_masters_and_services_are_killed(pair: Pair, postgres_url: str, mode: str):
+    shop = Shop(pair, postgres_url, "takeovers", mode=mode, route_refresh_ms=ROUTES_MS)
+    make_effects(shop.engine)
+    seeds, dice = itertools.count(), random.Random(17)
+
+    def publisher() -> Forked:
+        seed = next(seeds)
+        given = [*options(shop, mode, orders=ENDLESS, seed=seed), "--events", str(1 + seed % 3)]
+        return start(shop.network.nameserver, postgres_url, given, {})
+
+    publishers = [Restarted(publisher) for _ in range(2)]
+    services = [*publishers, Restarted(lambda: consuming(shop, postgres_url, ready=False))]
+    without_events_s = []
+    try:
+        _goes_on(shop)
+        for turn in range(TURNS):
+            began = time.monotonic()
+            _change_master(pair, dice.sample(services, 2), dice, kill=turn % 2 == 0)
+            _goes_on(shop)
+            without_events_s.append(round(time.monotonic() - began, 1))
+            pair.wait_complete()
+        for one in publishers:
+            one.end()
+        shop.events.start()  # the member of the group, or the relay, that stays
+        until(lambda: not shop.admin.pending_transactions(group=shop.producers), "all is decided")
+        rows = shop.orders()
+        until(lambda: set(effects(shop.engine)) >= rows, f"{len(rows)} orders have their effects")
+        assert effects(shop.engine) == Counter(rows)
+        attempted = {event for one in publishers for event in published(one.output)}
+        assert attempted > rows
+        print(
+            f"{mode}: {len(rows)} rows of {len(attempted)} orders, {shop.visible()} messages; until 20 more: {without_events_s} s"
+        )
+        if mode == "two-phase":
+            assert shop.visible() == len(rows)
+        else:
+            assert shop.visible() >= len(rows)  # a relay that was killed, or got no answer, sends again
+    finally:
+        for one in services:
+            one.end()
+        shop.close()
+
+
+def _change_master(pair: Pair, services: list[Restarted], dice: random.Random, *, kill: bool) -> None:
+    """Kill or switch the master of a pair, with services killed meanwhile."""
+    if kill:
+        killed = pair.kill_master()
+        for service in services:
+            time.sleep(dice.uniform(0, 1))
+            service.kill()
+        pair.wait_taken_over(killed)
+        pair.start(killed)
+    else:
+        services[0].kill()
+        time.sleep(dice.uniform(0, 1))  # it is placing orders again, or just starts
+        pair.switch()
+        services[1].kill()
+
+
+def _goes_on(shop: Shop) -> None:
+    """Wait until 20 more events are there for consumers."""
+
+    def visible() -> int:
+        try:
+            return shop.visible()
+        except HalfmoonError:  # the way to the new master is not known yet
+            return 0
+
+    known = until(visible, "events")
+    until(lambda: visible() >= known + 20, "more events")
