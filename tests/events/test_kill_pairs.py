@@ -1,12 +1,14 @@
 """Order services on PostgreSQL with a pair of brokers whose master is killed and switched: rows and events agree in the end, by id.
 
-The lease of the pair lies in the same PostgreSQL. Publishers, consumer, brokers and name server are processes of their own.
+The lease of the pair lies in the same PostgreSQL. Publishers, consumer, brokers and name server are processes of their own. What a
+master sent to its follower just before it is killed is lost.
 """
 
 from __future__ import annotations
 
 import itertools
 import random
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -21,6 +23,7 @@ from tests.events.outcomes.services import ENDLESS, Restarted, consuming, option
 from tests.events.outcomes.shop import PROPORTIONS, Shop
 from tests.events.outcomes.victim import die, start
 from tests.events.real_databases import Postgres, plain
+from tests.interop.dropping_proxy import SETTINGS, DroppingProxy, between, lose_master
 from tests.interop.pairs import Pair
 from tests.waiting import until
 
@@ -33,19 +36,31 @@ ROUTES_MS = 500
 
 @pytest.fixture
 def pair(postgres_server: Postgres, tmp_path: Path) -> Iterator[Pair]:
-    """A pair that is complete, of brokers with the proportions of the defaults."""
-    found = Pair(tmp_path / "pair", plain(postgres_server.create()), settings=PROPORTIONS)
+    """A pair of brokers with the proportions of the defaults, which are not started."""
+    found = Pair(tmp_path / "pair", plain(postgres_server.create()), settings={**PROPORTIONS, **SETTINGS})
     try:
-        found.start("a")
-        found.start("b")
-        found.wait_complete()
+        yield found
+    finally:
+        found.close()
+
+
+@pytest.fixture
+def proxy(pair: Pair) -> Iterator[DroppingProxy]:
+    """What lies between the members, which are a complete pair."""
+    found = between(pair, random.Random(3))
+    try:
+        pair.start("a")
+        pair.start("b")
+        pair.wait_complete()
         yield found
     finally:
         found.close()
 
 
 @pytest.mark.parametrize("change", ["kill -9", "switch"])
-def test_half_messages_in_doubt_are_decided_by_checks_of_the_new_master(pair: Pair, postgres_url: str, change: str):
+def test_half_messages_in_doubt_are_decided_by_checks_of_the_new_master(
+    pair: Pair, proxy: DroppingProxy, postgres_url: str, change: str
+):
     shop = Shop(pair, postgres_url, "doubt", route_refresh_ms=ROUTES_MS)
     try:
         committed = die(shop, postgres_url, "after commit before decide")
@@ -53,11 +68,11 @@ def test_half_messages_in_doubt_are_decided_by_checks_of_the_new_master(pair: Pa
         if change == "switch":
             pair.switch()
         else:
-            pair.wait_taken_over(pair.kill_master())
-        assert {one.msg_id for one in shop.admin.pending_transactions(group=shop.producers)} == {committed, rolled_back}
+            lose_master(pair, proxy)
+        until(lambda: _pending(shop) == {committed, rolled_back}, "the new master to show what is in doubt")
 
         shop.events.start()  # before, nobody of the group was there for a check
-        until(lambda: not shop.admin.pending_transactions(group=shop.producers), "all is decided")
+        until(lambda: not _pending(shop), "all is decided")
 
         assert shop.network.asked >= 2
         assert shop.orders() == {committed}
@@ -69,7 +84,9 @@ def test_half_messages_in_doubt_are_decided_by_checks_of_the_new_master(pair: Pa
 
 
 @pytest.mark.parametrize("mode", ["two-phase", "outbox"])
-def test_rows_and_events_agree_though_masters_and_services_are_killed(pair: Pair, postgres_url: str, mode: str):
+def test_rows_and_events_agree_though_masters_and_services_are_killed(
+    pair: Pair, proxy: DroppingProxy, postgres_url: str, mode: str
+):
     shop = Shop(pair, postgres_url, "takeovers", mode=mode, route_refresh_ms=ROUTES_MS)
     make_effects(shop.engine)
     seeds, dice = itertools.count(), random.Random(17)
@@ -86,14 +103,14 @@ def test_rows_and_events_agree_though_masters_and_services_are_killed(pair: Pair
         _goes_on(shop)
         for turn in range(TURNS):
             began = time.monotonic()
-            _change_master(pair, dice.sample(services, 2), dice, kill=turn % 2 == 0)
+            _change_master(pair, proxy, dice.sample(services, 2), dice, kill=turn % 2 == 0)
             _goes_on(shop)
             without_events_s.append(round(time.monotonic() - began, 1))
             pair.wait_complete()
         for one in publishers:
             one.end()
         shop.events.start()  # the member of the group, or the relay, that stays
-        until(lambda: not shop.admin.pending_transactions(group=shop.producers), "all is decided")
+        until(lambda: not _pending(shop), "all is decided")
         rows = shop.orders()
         until(lambda: set(effects(shop.engine)) >= rows, f"{len(rows)} orders have their effects")
         assert effects(shop.engine) == Counter(rows)
@@ -112,20 +129,26 @@ def test_rows_and_events_agree_though_masters_and_services_are_killed(pair: Pair
         shop.close()
 
 
-def _change_master(pair: Pair, services: list[Restarted], dice: random.Random, *, kill: bool) -> None:
+def _pending(shop: Shop) -> set[str]:
+    """Return the ids of the events whose half messages are not decided."""
+    return {one.msg_id for one in shop.admin.pending_transactions(group=shop.producers)}
+
+
+def _change_master(pair: Pair, proxy: DroppingProxy, services: list[Restarted], dice: random.Random, *, kill: bool) -> None:
     """Kill or switch the master of a pair, with services killed meanwhile."""
-    if kill:
-        killed = pair.kill_master()
+
+    def kill_services() -> None:
         for service in services:
             time.sleep(dice.uniform(0, 1))
             service.kill()
-        pair.wait_taken_over(killed)
-        pair.start(killed)
+
+    killing = threading.Thread(target=kill_services)
+    killing.start()
+    if kill:
+        pair.start(lose_master(pair, proxy))
     else:
-        services[0].kill()
-        time.sleep(dice.uniform(0, 1))  # it is placing orders again, or just starts
         pair.switch()
-        services[1].kill()
+    killing.join()
 
 
 def _goes_on(shop: Shop) -> None:

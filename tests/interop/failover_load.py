@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import halfmoon
 from halfmoon.errors import HalfmoonError
 from halfmoon.model import LocalTransactionState, SendStatus
+from tests.waiting import until
 
 ROUTES_MS = 500
 """Interval at which the clients look for a new master."""
@@ -50,6 +51,11 @@ class Load:
             thread.join(60)
             assert not thread.is_alive()
         return self.ledger
+
+    def goes_on(self) -> None:
+        """Wait until 200 more messages are acknowledged."""
+        known = len(self.ledger.sent)
+        until(lambda: len(self.ledger.sent) > known + 200, "the load to go on")
 
     def _send(self) -> None:
         settings = {"nameserver": self._nameserver, "route_refresh_ms": ROUTES_MS, "retries_max": 0, "send_timeout_ms": 1000}
@@ -122,6 +128,20 @@ class Load:
                 except HalfmoonError as exc:
                     self.ledger.failures[type(exc).__name__] += 1
                 time.sleep(0.01)
+
+
+def check(nameserver: str, ledger: Ledger) -> None:
+    """Compare what was acknowledged with what is there."""
+    stored = everything(nameserver, "sent")
+    lost = {key: place for key, place in ledger.sent.items() if stored.get(place) != key}
+    assert not lost, f"{len(lost)} of {len(ledger.sent)} acknowledged messages are not where they were acknowledged"
+    assert max(Counter(stored.values()).values()) == 1
+    decided = Counter(everything(nameserver, "decided").values())
+    assert not ledger.committed - set(decided)
+    assert not ledger.rolled_back & set(decided)
+    assert max(decided.values()) == 1
+    until(lambda: not ledger.delayed - set(everything(nameserver, "later").values()), "delayed messages")
+    assert max(Counter(everything(nameserver, "later").values()).values()) == 1
 
 
 def everything(nameserver: str, topic: str) -> dict[tuple[int, int], str]:

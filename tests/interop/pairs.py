@@ -113,9 +113,10 @@ class Pair:
 
     def wait_complete(self, within_s: float = 60) -> None:
         """Wait until the master says that its follower has everything."""
-        until(lambda: (master := self.master()) is not None and self._is_complete(master), "a complete pair", within_s=within_s)
+        until(lambda: (master := self.master()) is not None and self.is_complete(master), "a complete pair", within_s=within_s)
 
-    def _is_complete(self, master: str) -> bool:
+    def is_complete(self, master: str) -> bool:
+        """Return whether a master says that its follower has everything."""
         facts = self.facts(master)
         return bool(facts) and "not complete" not in str(facts.get("brokerFaults", ""))
 
