@@ -26,6 +26,14 @@ def body_of(*texts, properties=b""):
     return encode_batch(BatchItem(text.encode(), properties or encode({"KEYS": text})) for text in texts)
 
 
+def piece(first_seq, topic="T"):
+    """Return the request for a piece of one message, for attempt a of batch 0 of q."""
+    return PrepareBatch(
+        transactional_id="q", batch_id=0, attempt="a", partition=0, first_seq=first_seq, topic=topic, queue_id=0, count=1,
+        coordinator="broker-a",
+    )  # fmt: skip
+
+
 class Driver:
     """Runs batches of one transactional id at one broker; remembers what was promised of each attempt."""
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from halfmoon.broker.names import BATCH_TOPIC
-from halfmoon.wire.bodies import KVTable, from_json
-from halfmoon.wire.bodies.batches import ONE_RUN, BatchList, BatchPromise
+from halfmoon.wire.bodies import KVTable, from_json, to_json
+from halfmoon.wire.bodies.batches import ONE_RUN, BatchList, BatchPromise, BatchPromises
 from halfmoon.wire.codes import COMPRESSED, ZLIB
 from halfmoon.wire.compression import compress, decompress
 from halfmoon.wire.headers.admin import GetBrokerRuntimeInfo
-from halfmoon.wire.headers.batch import ListBatches, PrepareBatchReply, VoteBatch
+from halfmoon.wire.headers.batch import ListBatches, PrepareBatchReply, VoteBatch, VoteBatchReply
 from halfmoon.wire.properties import encode
 from halfmoon.wire.record import BatchItem, encode_batch
 from tests.broker.batch import Driver, bodies, body_of, visible
@@ -28,6 +28,19 @@ def talk(request, make_talk):
 @pytest.fixture
 def driver(talk):
     return Driver(talk)
+
+
+def test_a_piece_waits_for_no_sync_and_a_vote_does(talk, driver):
+    driver.stored(0, "a", "one")
+    talk.held_back = []
+    assert driver.stored(0, "a", "two") == "STORED"
+    header = VoteBatch(transactional_id="q", batch_id=0, coordinator="broker-a")
+    opaque = talk.post(header, to_json(BatchPromises(driver.promises(0, "a"))))
+    talk.turn()
+    assert talk.answer(opaque) is None
+    talk.release()
+    talk.turn()
+    assert talk.answer(opaque).header(VoteBatchReply).result == "YES"
 
 
 def read(talk, queue_id=0):

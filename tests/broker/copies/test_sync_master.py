@@ -9,6 +9,7 @@ import pytest
 
 from halfmoon.broker.settings import BrokerRole
 from halfmoon.wire.headers.send import SendMessageReply
+from tests.broker.batch import Driver, body_of, piece
 from tests.broker.copies.slave import Port
 from tests.broker.half import COMMIT, TOPIC, end_header, half_properties, stored
 from tests.broker.talk import send_header
@@ -195,6 +196,17 @@ def test_half_messages_and_decisions_wait_like_sends(make_master: MakeMaster) ->
     master.talk.turn()
     master.talk.wait(3_000)
     assert master.code(decision) == OK, "a decision that is stored is answered, as RocketMQ does"
+
+
+def test_a_piece_of_a_batch_waits_for_the_slave(make_master: MakeMaster) -> None:
+    master = make_master(slaves=0)
+    Driver(master.talk).stored(0, "a", "one", topic="T")
+    master.port.report(master.port.connect(1), master.end)
+    opaque = master.talk.post(piece(1), body_of("two"))
+    master.talk.turn()
+    assert master.code(opaque) is None
+    master.copy()
+    assert master.code(opaque) == OK
 
 
 def test_a_send_that_is_repeated_is_answered_once_the_first_attempt_is_copied(make_master: MakeMaster) -> None:

@@ -14,8 +14,7 @@ from halfmoon.broker.pairs.pair import LOST_MS
 from halfmoon.store.log.kept import EVERYTHING
 from halfmoon.testing.disk import SimDisk
 from halfmoon.wire.copying import GREETING, HELLO, NOBODY, REPORT, REPORTS, WHOLE_LOG
-from halfmoon.wire.headers.batch import PrepareBatch
-from tests.broker.batch import Driver, body_of
+from tests.broker.batch import Driver, body_of, piece
 from tests.broker.copies.slave import Port
 from tests.broker.pairs.test_lease import ERROR, LEASE_MS, Shelf, begin
 from tests.broker.talk import Talk, send_header
@@ -135,11 +134,9 @@ def test_what_the_follower_lacks_is_not_visible(master: Master) -> None:
 def test_a_piece_of_a_batch_is_stored_once_the_follower_has_it(master: Master, is_repeated: bool) -> None:
     Driver(master).stored(0, "a", "one", topic="T")
     master.complete()
-    owner = {"transactional_id": "q", "batch_id": 0, "attempt": "a", "coordinator": "broker-a"}
-    header = PrepareBatch(**owner, partition=0, first_seq=1, topic="T", queue_id=0, count=1)
-    opaque = master.post(header, body_of("two"))
+    opaque = master.post(piece(1), body_of("two"))
     if is_repeated:
-        opaque = master.post(header, body_of("two"))
+        opaque = master.post(piece(1), body_of("two"))
     master.turn()
     master.port.turn()
     assert master.code(opaque) is None

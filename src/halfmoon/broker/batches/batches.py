@@ -175,14 +175,14 @@ class Batches(Service):
     # ------------------------------------------------------------ first phase
 
     def prepare(self, request: Request) -> Reply | None:
-        """Store a piece of an attempt (31030); answered as a send is, for the follower of a pair must have it to go on."""
+        """Store a piece of an attempt (31030); answered once it is copied, for the next master must have it to go on."""
         h, now = request.header(PrepareBatch), request.now
         self._check_piece(h, now.date)
         self.pending_replies.check_room()
         stream = self.streams.get(h.transactional_id)
         if stream is not None and self.is_decided(stream, h.batch_id):
             decided = PrepareBatchReply(result="DECIDED", coordinator=stream.coordinator or h.coordinator)
-            self.pending_replies.reply(request, Reply(header=decided))
+            self.pending_replies.reply_copied(request, Reply(header=decided))
             return None
         # Before anything is changed: a request that waited is handled again from the beginning.
         for topic, queue_id in ((h.topic, h.queue_id), (BATCH_TOPIC, PIECES)):
@@ -202,7 +202,8 @@ class Batches(Service):
             raise MessageRefused(f"another piece of attempt {h.attempt} begins at {h.first_seq} of this queue")
         elif attempt is not None:  # the same piece again: its reply was lost
             attempt.heard_at = now.steady
-        self.pending_replies.reply(request, Reply(header=PrepareBatchReply(result="STORED", coordinator=stream.coordinator)))
+        stored = PrepareBatchReply(result="STORED", coordinator=stream.coordinator)
+        self.pending_replies.reply_copied(request, Reply(header=stored))
         return None
 
     def _check_piece(self, h: PrepareBatch, now: int) -> None:

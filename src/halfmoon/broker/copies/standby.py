@@ -38,7 +38,7 @@ from halfmoon.settings import properties_text
 from halfmoon.settings.properties import parse_properties
 from halfmoon.store.epochs import EpochRow, Epochs, common_end, parse
 from halfmoon.store.journal import Row
-from halfmoon.store.layout import HALF_TOPIC, OP_TOPIC
+from halfmoon.store.layout import OP_TOPIC
 from halfmoon.store.settings import StoreSettings
 from halfmoon.store.store import Store
 from halfmoon.store.timer.messages import SCHEDULE_TOPIC

@@ -267,6 +267,13 @@ class PendingReplies(Service):
 
         (self.when_durable if durable else self.after_flush)(done)
 
+    def reply_copied(self, request: Request, reply: Reply) -> None:
+        """Reply as `reply` does where a pair or slaves have copies; else at once, also before a sync."""
+        if self.states is None and self.slaves is None:
+            self.reply_now(request, reply)
+        else:
+            self.reply(request, reply)
+
     def reply_now(self, request: Request, reply: Reply) -> None:
         """Reply at once, if the request wants a reply and its peer is still connected."""
         peer, command = request.peer, request.command

@@ -21,8 +21,7 @@ OWNER = subscribe(group="transactional_id")
 class PrepareBatchReply(Header, kw_only=True):
     """Reply of PREPARE.
 
-    ``result`` STORED: kept as a message that is sent, so with ASYNC_FLUSH not yet flushed; a repeated piece gets the same answer
-    and stores nothing.
+    ``result`` STORED: stored, and copied where sends are; not yet flushed. A repeated piece gets the same answer, stores nothing.
     DECIDED: the batch is decided; nothing was stored, send no more of it. ``coordinator``: the one that this broker knows for the
     transactional id.
     """
