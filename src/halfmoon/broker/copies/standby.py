@@ -24,7 +24,7 @@ from halfmoon.broker.copies.states import States
 from halfmoon.broker.delay.levels import Levels
 from halfmoon.broker.delay.progress import PATH as DELAYS
 from halfmoon.broker.delay.progress import TIMER_PATH as TIMER
-from halfmoon.broker.names import HALF_TOPIC, TRANSACTIONS_GROUP
+from halfmoon.broker.names import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TRANSACTIONS_GROUP
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.broker.topics import PATH as TOPICS
 from halfmoon.broker.uptime import PATH as UPTIME
@@ -38,10 +38,8 @@ from halfmoon.settings import properties_text
 from halfmoon.settings.properties import parse_properties
 from halfmoon.store.epochs import EpochRow, Epochs, common_end, parse
 from halfmoon.store.journal import Row
-from halfmoon.store.layout import OP_TOPIC
 from halfmoon.store.settings import StoreSettings
 from halfmoon.store.store import Store
-from halfmoon.store.timer.messages import SCHEDULE_TOPIC
 from halfmoon.store.transactions.copied import CopiedTransactions
 from halfmoon.store.transactions.index import TransactionIndex
 from halfmoon.wire.bodies import (
