@@ -10,8 +10,10 @@ import pytest
 from halfmoon.broker.names import HALF_TOPIC, TRANSACTIONS_GROUP
 from halfmoon.store import Store
 from halfmoon.store.check.fsck import fsck
+from halfmoon.store.legacy import read_journal
 from halfmoon.store.transactions import recovery
 from halfmoon.store.transactions.index import Half, TransactionIndex
+from halfmoon.store.transactions.watermark import read_watermark
 from halfmoon.testing.disk import SimDisk
 from halfmoon.wire.bodies import ConsumerOffsetTable, to_json
 from tests.broker.copies.slave import log_of
@@ -67,6 +69,9 @@ def test_a_broker_that_starts_on_the_directory_knows_them_without_reading_the_lo
     if kill:
         slave.wait(10_000)
     leave(slave, kill=kill)
+    saved = read_watermark(read_journal(slave.disk))
+    assert saved is not None
+    assert (saved.position, saved.clean) == (talk.broker.store.end_offset, not kill)
     real = recovery.transaction_records
 
     def counted(store: Store, start: int) -> Any:
