@@ -496,3 +496,12 @@ def test_the_offsets_of_messages_that_expired_are_not_given_out_again_by_a_slave
     assert master.broker.store.queue_max("Old", 0) == 5
     assert master.send("Old").fields["queueOffset"] == "5"
     assert "somebody removed files" not in caplog.text
+
+
+def test_a_master_that_does_not_show_where_queues_end_is_copied_and_it_is_said(
+    talk: Talk, caplog: pytest.LogCaptureFixture
+) -> None:
+    standing = Standing(talk)
+    standing.changed[GetTopicStatsInfo] = Command(code=1, flag=1, remark="no permission")
+    assert standing.look() is None
+    assert "where queues without messages end at the master is not known" in caplog.text

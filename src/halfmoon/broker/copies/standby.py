@@ -18,18 +18,19 @@ from halfmoon.broker.consumers.assignment import PATH as MODES
 from halfmoon.broker.consumers.groups import PATH as GROUPS
 from halfmoon.broker.consumers.locks import PATH as LOCKS
 from halfmoon.broker.consumers.offsets import PATH as OFFSETS
+from halfmoon.broker.copies.asking import answer, queue_ends
 from halfmoon.broker.copies.copies import EPOCHS
 from halfmoon.broker.copies.following import Following
 from halfmoon.broker.copies.states import States
 from halfmoon.broker.delay.levels import Levels
 from halfmoon.broker.delay.progress import PATH as DELAYS
 from halfmoon.broker.delay.progress import TIMER_PATH as TIMER
-from halfmoon.broker.names import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TRANSACTIONS_GROUP
+from halfmoon.broker.names import HALF_TOPIC, TRANSACTIONS_GROUP
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.broker.topics import PATH as TOPICS
 from halfmoon.broker.uptime import PATH as UPTIME
-from halfmoon.effects import Call, CoreEffect, Op, Start, Work, sleep, steady
-from halfmoon.errors import BrokerError, HalfmoonError, PeerError, TopicNotFound, broker_error
+from halfmoon.effects import CoreEffect, Op, Start, Work, sleep, steady
+from halfmoon.errors import BrokerError, HalfmoonError, PeerError
 from halfmoon.instant import Instant, Steady
 from halfmoon.logs import RateLimitedLog
 from halfmoon.model import split_address, split_addresses
@@ -49,11 +50,9 @@ from halfmoon.wire.bodies import (
     KVTable,
     SubscriptionGroupTable,
     TopicConfigTable,
-    TopicStatsTable,
     from_json,
     to_json,
 )
-from halfmoon.wire.command import Command
 from halfmoon.wire.copying import FILE, NOBODY, WHOLE_LOG, Hello, State
 from halfmoon.wire.headers.admin import GetBrokerConfig, GetBrokerRuntimeInfo
 from halfmoon.wire.headers.delay import GetAllDelayOffset
@@ -61,14 +60,12 @@ from halfmoon.wire.headers.group import GetAllSubscriptiongroupConfig
 from halfmoon.wire.headers.offset import GetAllConsumerOffset
 from halfmoon.wire.headers.pull import ViewMessageById
 from halfmoon.wire.headers.route import GetBrokerClusterInfo
-from halfmoon.wire.headers.topic import GetAllTopicConfig, GetTopicStatsInfo
+from halfmoon.wire.headers.topic import GetAllTopicConfig
 from halfmoon.wire.ids import pack_host
 from halfmoon.wire.signature import Credentials
 
 log = logging.getLogger("halfmoon.broker")
 
-ASK_MS = 3_000
-"""Timeout of a question to a name server or the master."""
 LOOK_MS = 1_000
 """Pause between two looks at the connection."""
 TABLES: Mapping[str, tuple[type[Any], type[Any]]] = {
@@ -80,8 +77,6 @@ TABLES: Mapping[str, tuple[type[Any], type[Any]]] = {
 """The request for each table, by the path of its file, and the class of its body."""
 AGREED = ("messageDelayLevel", "maxMessageSize", "aclEnable")
 """Settings that both members of a pair must have the same: when each delay ends, what the follower can copy, and who is let in."""
-INNER_TOPICS = frozenset({HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC})
-"""Topics that have queues, and may be missing in a table of topics."""
 COPIED_TABLES = frozenset({*TABLES, SETTINGS, TRIMS, TIMER, MODES, UPTIME, LOCKS})
 """Every table that a broker saves."""
 NO_MASTER = "the pair has no master"
@@ -385,16 +380,10 @@ class Standby:
 
     def _copy_queue_ends(self, address: str) -> Op[None]:
         """Note where the master's queues end: the log says nothing of those whose messages expired. Raises HalfmoonError."""
-        table = from_json(TopicConfigTable, (yield from answer(address, GetAllTopicConfig())).body, bounds=None)
-        ends: dict[tuple[str, int], int] = {}
-        for topic in sorted(table.topic_config_table.keys() | INNER_TOPICS):
-            try:
-                stats = from_json(TopicStatsTable, (yield from answer(address, GetTopicStatsInfo(topic=topic))).body)
-            except TopicNotFound:
-                continue
-            ends |= {(topic, queue.queue_id): place.max_offset for queue, place in stats.offset_table.items()}
         try:
-            self.store.raise_floors(ends)
+            self.store.raise_floors((yield from queue_ends(address)))
+        except BrokerError as exc:
+            self._warnings.warning("where queues without messages end at the master is not known: %s", exc)
         except OSError as exc:
             raise NotCopied(f"the ends of the master's queues cannot be saved: {exc}") from exc
 
@@ -514,14 +503,6 @@ def _settled_below(offsets: bytes | None) -> int:
     except PeerError:
         return 0
     return table.get(f"{HALF_TOPIC}@{TRANSACTIONS_GROUP}", {}).get(0, 0)
-
-
-def answer(address: str, header: Any, body: bytes = b"") -> Op[Command]:
-    """Ask a server, and return its reply. Raises NetworkError; BrokerError for a refusal."""
-    reply: Command = yield Call(address, header, body, ASK_MS)
-    if reply.code != 0:
-        raise broker_error(reply.code, reply.remark, address)
-    return reply
 
 
 def _described(address: str, texts: Mapping[str, str], config: Mapping[str, str]) -> Master:

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import NamedTuple
 
-from halfmoon.broker.copies.standby import Master, NotCopied, Standby, answer
+from halfmoon.broker.copies.asking import answer
+from halfmoon.broker.copies.standby import Master, NotCopied, Standby
 from halfmoon.broker.names import TIMER_TOPIC
 from halfmoon.broker.request import Handlers, Reply, Request
 from halfmoon.broker.service import Service
