@@ -9,7 +9,17 @@ import pytest
 from halfmoon.client.core.instance import Instance, client_id
 from halfmoon.client.settings import ClientSettings, ProducerSettings, settings_of
 from halfmoon.model import MessageQueue
-from halfmoon.wire.bodies import ConsumerRunningInfo, ConsumerStatus, HeartbeatData, ResetOffsetBody, from_json, to_json
+from halfmoon.wire.bodies import (
+    BrokerData,
+    ConsumerRunningInfo,
+    ConsumerStatus,
+    HeartbeatData,
+    QueueData,
+    ResetOffsetBody,
+    TopicRouteData,
+    from_json,
+    to_json,
+)
 from halfmoon.wire.codes import Language
 from halfmoon.wire.command import Command, request_command
 from halfmoon.wire.headers.client import (
@@ -76,6 +86,52 @@ def test_a_broker_whose_connection_was_lost_hears_of_us_when_it_is_back():
     script.run_for(1_000)
 
     assert len(script.asked(HeartBeat)) == 2
+
+
+def of_pair(master: str, slave: str) -> TopicRouteData:
+    """A topic of a broker with two members."""
+    return TopicRouteData([BrokerData("c", "broker-a", {0: master, 1: slave})], [QueueData("broker-a", 1, 1, 6)])
+
+
+@pytest.mark.parametrize("away_ms", [0, 2_500, 9_000])
+def test_the_next_master_of_a_pair_hears_soon_of_a_producer_that_sends_nothing(away_ms):
+    script, instance = producing(of_pair("first:1", "second:1"))
+    script.run(instance.routes.publish_info("t"))
+    script.run_for(1_000)
+
+    instance.disconnected("first:1")
+    script.run_for(away_ms)
+    script.on(GetRouteinfoByTopic, routes(t=of_pair("second:1", "first:1")))
+    script.run_for(2_500)
+
+    assert script.asked(HeartBeat)[-1].address == "second:1"
+
+
+@pytest.mark.parametrize("member", [True, False], ids=["it is back", "it has no other member"])
+def test_a_lost_master_that_is_back_or_alone_is_not_looked_for(member):
+    script, instance = producing(of_pair("first:1", "second:1") if member else route(1))
+    script.run(instance.routes.publish_info("t"))
+    script.run_for(1_000)
+    address = "first:1" if member else "broker-a:1"
+
+    instance.disconnected(address)
+    if member:
+        instance.connected(address)
+    script.run_for(10_000)
+
+    assert len(script.asked(GetRouteinfoByTopic)) == 1
+
+
+def test_a_master_that_nobody_follows_is_looked_for_no_longer_than_routes_are_kept():
+    script, instance = producing(of_pair("first:1", "second:1"))
+    script.run(instance.routes.publish_info("t"))
+    instance.disconnected("first:1")
+    script.run_for(120_000)
+    looked = len(script.asked(GetRouteinfoByTopic))
+    assert 20 <= looked <= 40
+
+    script.run_for(120_000)
+    assert len(script.asked(GetRouteinfoByTopic)) <= looked + 5
 
 
 def test_a_heartbeat_that_fails_does_not_stop_the_others():

@@ -48,6 +48,9 @@ from halfmoon.wire.table import not_supported, request_text
 BEAT_PAUSE_MS = 200
 """At least so long between two rounds of heartbeats, so that a broker which hangs up after each is not asked in a circle."""
 
+LOOK_MS, LOOKS_MAX = 1_000, 30
+"""Pause between two looks for the next master of a broker, and how many there are: routes are asked for again after that anyway."""
+
 log = logging.getLogger("halfmoon.client")
 
 
@@ -107,6 +110,9 @@ class Instance:
         self._greeted: set[str] = set()
         self._unheard: set[str] = set()
         """Brokers whose last heartbeat arrived, and those whose last one failed."""
+        self._lost: dict[str, tuple[str, int]] = {}
+        """Brokers whose master was lost: its address, and how often the next one was looked for."""
+        self._master_lost = Signal()
         self._beating = False
         self._greeting: Signal | None = None
         """Fires when the heartbeats that `greet` sends have ended."""
@@ -119,7 +125,7 @@ class Instance:
 
     def background_work(self) -> list[Op[None]]:
         """Return the operations that run until they are cancelled: fresh routes and heartbeats."""
-        return [self._keep_routes(), self._keep_beating()]
+        return [self._keep_routes(), self._keep_beating(), self._keep_masters()]
 
     def beat_soon(self) -> None:
         """Send heartbeats at once, because a broker forgot us or something changed."""
@@ -160,13 +166,22 @@ class Instance:
 
         Follows the heartbeat of 5.x upon connecting; 4.x waits for the next one.
         """
+        for name in [name for name, (lost, _) in self._lost.items() if lost == address]:
+            del self._lost[name]
         if address in self._greeted or (address in self._unheard and not self._beating):
             self._greeted.discard(address)
             self._unheard.discard(address)
             self._beat.fire()
 
     def disconnected(self, address: str) -> None:
-        """Handle a lost connection, and with it the consumer's locks on queues of that broker."""
+        """Handle a lost connection, and with it the consumer's locks on queues of that broker.
+
+        Where it was the master of a broker whose other member may take over, the next one is looked for, so that it hears of us.
+        """
+        for name, _, master in self.routes.addresses(masters_only=True):
+            if master == address and self.routes.has_slave(name):
+                self._lost[name] = address, 0
+                self._master_lost.fire()
         if self.member is not None:
             self.member.disconnected(address)
 
@@ -177,6 +192,22 @@ class Instance:
                 yield from self.routes.refresh_all(self.troubles)
             except HalfmoonError as exc:
                 self.troubles.failed(ROUTES_FAILED, exc, (yield from steady()))
+
+    def _keep_masters(self) -> Op[None]:
+        """Look for the next masters of brokers whose master was lost: once they are known, heartbeats go there at once."""
+        while True:
+            if not self._lost:
+                yield from wait(self._master_lost)
+            for name, (address, looks) in list(self._lost.items()):
+                topic = self.routes.topic_of(name)
+                if name not in self._lost:  # meanwhile it is back
+                    continue
+                if topic is None or looks == LOOKS_MAX or self.routes.master(name) != address:
+                    del self._lost[name]
+                    continue
+                self._lost[name] = address, looks + 1
+                yield from self.routes.look_for(topic, name)
+            yield from sleep(LOOK_MS)
 
     def _keep_beating(self) -> Op[None]:
         while True:

@@ -195,6 +195,10 @@ class RouteTable:
         any_id = next(iter(known))
         return known[any_id], any_id
 
+    def topic_of(self, broker_name: str) -> str | None:
+        """Return a topic that a broker holds, of those whose route is known."""
+        return next((topic for topic, route in self._routes.items() if broker_name in route.brokers), None)
+
     def any_broker(self, topic: str) -> str | None:
         """Return the address of a random broker of a topic, its master where there is one; as the route of any topic said last."""
         route = self._routes.get(topic)
