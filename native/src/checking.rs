@@ -139,7 +139,7 @@ fn enter_transaction(runs: &mut Vec<TransactionRun>, record: &Whole<'_>, topics:
         0 if record.topic == op.as_ref() && keys::has_tag(record.properties, b"d") => (KINDS.1, number_of(record.body), 0),
         _ => return None,
     };
-    let store_s = u32::try_from((record.store_ms / 1000) & 0xFFFF_FFFF).ok()?;
+    let store_s = u32::try_from(record.store_ms.div_euclid(1000) & 0xFFFF_FFFF).ok()?;
     let size = u32::try_from(record.size).ok()?;
     let continues = runs.last().is_some_and(|run| {
         run.kind == kind

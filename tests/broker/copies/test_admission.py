@@ -253,6 +253,14 @@ def test_those_that_do_not_sign_are_few_and_keep_nobody_out(port: Port) -> None:
     assert set(port.core.slaves) == {1000}
 
 
+def test_an_address_that_connects_again_and_again_does_not_keep_another_one_from_signing(port: Port) -> None:
+    challenge = greet(port, 1000, "10.0.0.7:4000")
+    for peer in range(3 * UNSIGNED_MAX):
+        port.connect(peer, f"10.0.0.66:{5000 + peer}")
+    port.say(1000, signed(challenge))
+    assert set(port.core.slaves) == {1000}
+
+
 def test_slaves_that_signed_are_bounded(port: Port) -> None:
     for peer in range(SLAVES_MAX + 1):
         port.say(peer, signed(greet(port, peer)))
@@ -320,6 +328,7 @@ def test_a_secret_that_expires_cuts_the_slaves_that_signed_with_it(tmp_path: Pat
     port.say(1, signed(greet(port)))
     port.say(2, signed(greet(port, 2), ADMIN._replace(secret_key="99999999")))
     assert set(port.core.slaves) == {1, 2}
+    assert list(talk.broker.access.previous.by_account["rocketmq2"].by_address) == ["10.0.0.9"], "who still uses it is shown"
     talk.wait(120_000)
     port.turn()
     assert set(port.core.slaves) == {2}

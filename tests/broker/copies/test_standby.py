@@ -12,7 +12,7 @@ from halfmoon.broker.copies.copies import EPOCHS
 from halfmoon.broker.copies.feeding import GATHER_MS
 from halfmoon.broker.copies.standby import COPIED_TABLES
 from halfmoon.effects import Call, Sleep, SteadyTime
-from halfmoon.errors import ConnectFailed
+from halfmoon.errors import ACCESS_REFUSED, ConnectFailed
 from halfmoon.store.journal import Kind
 from halfmoon.testing.disk import SimDisk
 from halfmoon.wire.bodies import BrokerData, ClusterInfo, KVTable, from_json, to_json
@@ -502,6 +502,6 @@ def test_a_master_that_does_not_show_where_queues_end_is_copied_and_it_is_said(
     talk: Talk, caplog: pytest.LogCaptureFixture
 ) -> None:
     standing = Standing(talk)
-    standing.changed[GetTopicStatsInfo] = Command(code=1, flag=1, remark="no permission")
+    standing.changed[GetTopicStatsInfo] = Command(code=1, flag=1, remark=f"{ACCESS_REFUSED}: no permission")
     assert standing.look() is None
     assert "where queues without messages end at the master is not known" in caplog.text

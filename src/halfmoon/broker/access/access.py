@@ -194,6 +194,8 @@ class Access(Service):
                 raise _Refused("signature", f"the signature of accessKey={access_key} is wrong", None if knew else access_key)
             if not owner.may_copy:
                 raise _Refused("permission", f"{COPIES}, and accessKey={access_key} is none")
+            if signer is not owner:
+                self.previous.used(access_key, host, self._now)
         except _Refused as exc:
             if exc.guessed is not None:
                 self._guessed(guesser, exc.guessed)

@@ -9,6 +9,7 @@ Until a slave has signed it is kept here: a few at a time, and not for long.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from functools import partial
 from hashlib import sha256
 from typing import NamedTuple
@@ -27,7 +28,7 @@ from halfmoon.wire.copying import CHALLENGE, FRAME, REFUSAL, REFUSAL_BYTES_MAX, 
 log = logging.getLogger("halfmoon.broker")
 
 UNSIGNED_MAX = 16
-"""Connections that have not signed yet. Beyond them the oldest one is closed."""
+"""Connections that have not signed yet. Beyond them one is closed."""
 SIGN_MS = 10_000
 """Longest time from a connection to its signature."""
 CANNOT_SIGN = f"a slave of RocketMQ cannot sign: with access control its address must be in slaves_from ({see('replication')})"
@@ -76,10 +77,17 @@ class Admission:
             self.refuse(peer, remote, UNLISTED)
             return False
         if len(self._unsigned) >= UNSIGNED_MAX:
-            oldest = next(iter(self._unsigned))
-            self.refuse(oldest, self._unsigned[oldest].remote, f"it is the oldest of {UNSIGNED_MAX} that have not signed")
+            self._refuse_one()
         self._unsigned[peer] = _Unsigned(remote, now + SIGN_MS)
         return False
+
+    def _refuse_one(self) -> None:
+        """Refuse the oldest connection that has not signed, of the address that has most of them."""
+        hosts = {peer: unsigned.remote.rpartition(":")[0] for peer, unsigned in self._unsigned.items()}
+        most, count = Counter(hosts.values()).most_common(1)[0]
+        peer = next(peer for peer, host in hosts.items() if host == most)
+        reason = f"it is the oldest of {count} of its address, and there are {UNSIGNED_MAX} that have not signed"
+        self.refuse(peer, self._unsigned[peer].remote, reason)
 
     def certified(self, peer: int, names: tuple[str, ...]) -> None:
         """Note the names in the certificate of a connection."""

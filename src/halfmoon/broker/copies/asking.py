@@ -6,7 +6,7 @@ from typing import Any
 
 from halfmoon.broker.names import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC
 from halfmoon.effects import Call, Op
-from halfmoon.errors import TopicNotFound, broker_error
+from halfmoon.errors import AccessRefused, TopicNotFound, broker_error
 from halfmoon.wire.bodies import TopicConfigTable, TopicStatsTable, from_json
 from halfmoon.wire.command import Command
 from halfmoon.wire.headers.topic import GetAllTopicConfig, GetTopicStatsInfo
@@ -25,14 +25,23 @@ def answer(address: str, header: Any, body: bytes = b"") -> Op[Command]:
     return reply
 
 
-def queue_ends(address: str) -> Op[dict[tuple[str, int], int]]:
-    """Return the end of each queue of a broker, by topic and number. Raises NetworkError; BrokerError for a refusal."""
+def queue_ends(address: str, *, everything: bool) -> Op[tuple[dict[tuple[str, int], int], list[str]]]:
+    """Return where queues without a message end, by topic and number, and the topics that this account may not see.
+
+    ``everything``: where all queues end, for a log that does not come whole. Raises NetworkError; BrokerError for other refusals.
+    """
     table = from_json(TopicConfigTable, (yield from answer(address, GetAllTopicConfig())).body, bounds=None)
     ends: dict[tuple[str, int], int] = {}
+    refused = []
     for topic in sorted(table.topic_config_table.keys() | INNER_TOPICS):
         try:
             stats = from_json(TopicStatsTable, (yield from answer(address, GetTopicStatsInfo(topic=topic))).body)
         except TopicNotFound:
             continue
-        ends |= {(topic, queue.queue_id): place.max_offset for queue, place in stats.offset_table.items()}
-    return ends
+        except AccessRefused:
+            refused.append(topic)
+            continue
+        for queue, place in stats.offset_table.items():
+            if everything or place.min_offset == place.max_offset:
+                ends[topic, queue.queue_id] = place.max_offset
+    return ends, refused

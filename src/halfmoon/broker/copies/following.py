@@ -48,6 +48,10 @@ STATES_BYTES_MAX = 128 * 1024 * 1024
 NO_ACCOUNT = "the master has access control on, and this slave no account: set HALFMOON_ACCESS_KEY and HALFMOON_SECRET_KEY"
 
 
+NOT_REPORTED = Report(-1, 0, 0)
+"""Stands for a report that the master has not read."""
+
+
 class Following:
     """The copy of a master's log, as a `halfmoon.ports.Core` with one outgoing connection.
 
@@ -78,7 +82,7 @@ class Following:
         self._stamp = self._promised = 0
         """The last stamp that came, and the last one for which the promise was given."""
         self._now = now.steady
-        self._reported, self._reported_at, self._heard_at, self._heard = Report(-1, 0, 0), LONG_AGO, LONG_AGO, False
+        self._reported, self._reported_at, self._heard_at, self._heard = NOT_REPORTED, LONG_AGO, LONG_AGO, False
         self._warnings, self._said = RateLimitedLog(log, now.steady), ""
 
     @property
@@ -146,7 +150,7 @@ class Following:
         assert self._peer is not None
         key, secret, _ = self._account
         self._effects.append(Write(self._peer, [encode_signature(sign(secret.encode(), challenge, self._sent_hello, key))]))
-        self._reported = Report(-1, 0, 0)
+        self._reported = NOT_REPORTED
 
     def _end_refused(self, reason: str) -> None:
         self.refusal = reason
@@ -281,8 +285,9 @@ class Following:
     def effects(self) -> list[CoreEffect]:
         """Take out what is to be saved, sent and closed."""
         if self._peer is not None and self._state() != self._reported:
+            if self._reported != NOT_REPORTED:
+                self._said = ""
             self._report(self._now)
-            self._said = ""
         taken, self._effects = self._effects, []
         return taken
 

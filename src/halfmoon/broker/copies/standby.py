@@ -336,7 +336,7 @@ class Standby:
         """Check that this log is a part of the master's, or empty. Raises HalfmoonError."""
         store, end = self.store, self.store.end_offset
         if end == store.min_offset:
-            yield from self._copy_queue_ends(master.address)
+            yield from self._copy_queue_ends(master)
             if end < master.min_offset:
                 store.copying().begin(master.min_offset)
             return
@@ -370,20 +370,24 @@ class Standby:
     def _cannot_go_on(self, master: Master, reason: str) -> NotCopied:
         """Return the refusal of a copy that cannot go on.
 
-        It may start over, unless the master does not know the last epoch here, and has none that came after it: then the messages
-        of that epoch may be here alone.
+        It may start over, unless the master does not know the last epoch here, and has none that came after it, or went on itself
+        from before the end of this log: then messages may be here alone.
         """
-        mine, theirs = self.epochs.rows, master.epochs
-        if mine and theirs and mine[-1] not in theirs and mine[-1].epoch >= theirs[-1].epoch:
+        mine, theirs, end = self.epochs.rows, master.epochs, self.store.end_offset
+        common = common_end(mine, end, theirs, master.end_offset)
+        after = None if common.row is None else next((row for row in theirs if row.epoch > common.row.epoch), None)
+        lost_its_end = common.row is not None and common.end < end and after is not None and after.member == common.row.member
+        if lost_its_end or (mine and theirs and mine[-1] not in theirs and mine[-1].epoch >= theirs[-1].epoch):
             return NotCopied(f"{reason}, and may have messages that the master lost: start a master on it, or empty the directory")
         return Outdated(f"{reason}: {self.remedy}")
 
-    def _copy_queue_ends(self, address: str) -> Op[None]:
+    def _copy_queue_ends(self, master: Master) -> Op[None]:
         """Note where the master's queues end: the log says nothing of those whose messages expired. Raises HalfmoonError."""
         try:
-            self.store.raise_floors((yield from queue_ends(address)))
-        except BrokerError as exc:
-            self._warnings.warning("where queues without messages end at the master is not known: %s", exc)
+            ends, refused = yield from queue_ends(master.address, everything=not master.is_ours)
+            if refused:
+                self._warnings.warning("where queues without messages end at the master is not known: topics=%s", " ".join(refused))
+            self.store.raise_floors(ends)
         except OSError as exc:
             raise NotCopied(f"the ends of the master's queues cannot be saved: {exc}") from exc
 

@@ -91,3 +91,9 @@ def template(route: Route, queue_count: int) -> Route:
         count = min(queue_count, reads)
         queues.append((name, count, count, perm))
     return Route(route.brokers, tuple(queues))
+
+
+def vip_address(address: str) -> str:
+    """Return the broker's second port, two below the first. Follows MixAll.brokerVIPChannel."""
+    host, _, port = address.rpartition(":")
+    return f"{host}:{int(port) - 2}"

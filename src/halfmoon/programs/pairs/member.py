@@ -278,8 +278,10 @@ class Member:
         self.failure = failure
         self._said(f"the disk of this member failed, and the other takes over: {failure}; mend it and start this member again")
         self.program = None
-        await program.kill()
-        await self._release(lease, other, STOP_MS)
+        try:
+            await program.kill()
+        finally:
+            await self._release(lease, other, STOP_MS)
         await program.join()
 
     # ------------------------------------------------------------ lease

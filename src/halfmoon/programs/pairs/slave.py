@@ -113,7 +113,7 @@ class Slave:
         """Move the copy aside, and be a slave with an empty one."""
         self._runs = False
         await _stopped(self.program, STOP_MS)
-        moved = False
+        moved, said = False, ""
         while True:
             try:
                 if not moved:
@@ -121,7 +121,9 @@ class Slave:
                 moved = True
                 self.program = program = await standby(self._settings, self._data, self._clock)
             except (HalfmoonError, OSError) as exc:
-                log.error("cannot start over: %s", exc)
+                if (text := str(exc)) != said:
+                    said = text
+                    log.error("cannot start over, and tries again each second: %s", exc)
                 await asyncio.sleep(PAUSE_S)
                 continue
             break

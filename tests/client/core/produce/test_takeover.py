@@ -10,10 +10,11 @@ import pytest
 from halfmoon.client.core.produce.attempts import PAUSE_MS_MAX
 from halfmoon.client.core.route_table import LOOK_PAUSE_MS_MAX
 from halfmoon.errors import ConnectFailed, HalfmoonError
-from halfmoon.model import Message, MessageQueue, SendStatus
+from halfmoon.model import REPEAT, Message, MessageQueue, SendStatus
 from halfmoon.wire.bodies import BrokerData, QueueData, TopicRouteData, to_json
 from halfmoon.wire.headers.route import GetRouteinfoByTopic
 from halfmoon.wire.headers.send import SendBatchMessage, SendMessageV2
+from halfmoon.wire.properties import decode
 from tests.client.core.produce.test_first import by_itself
 from tests.client.scripted import Reply, Scripted, producer, stored
 
@@ -196,3 +197,41 @@ def test_a_producer_that_is_closed_waits_no_longer(how: str):
     script.run_for(PAUSE_MS_MAX + SOON_MS)
 
     assert isinstance(task.error, HalfmoonError)
+
+
+@pytest.mark.parametrize("how", ["dies", "becomes a slave"])
+@pytest.mark.parametrize("way", [way for way in WAYS if way != "send_batch"])
+def test_a_send_that_was_refused_is_marked_for_a_failed_disk_refuses_what_the_follower_has(way: str, how: str):
+    script = Scripted()
+    pair = Pair(script, 1_200, how)
+    script.run(pair.sender.send(ORDER))
+    pair.leave()
+
+    script.run(WAYS[way](pair))
+
+    first, *others = [decode(seen.request.properties.encode()) for seen in script.asked(SendMessageV2)[1:]]
+    assert REPEAT not in first
+    assert (REPEAT in others[-1]) == (how == "becomes a slave")
+
+
+@pytest.mark.parametrize("way", ["send", "send_async", "first", "first, async", "send_async to a queue", "first to a queue"])
+@pytest.mark.parametrize("how", ["dies", "becomes a slave"])
+def test_the_wait_for_the_next_master_needs_no_further_attempts(way: str, how: str):
+    script = Scripted()
+    pair = Pair(script, 1_200, how, retries_max=0, retries_async_max=0)
+    script.run(pair.sender.send(ORDER))
+    pair.leave()
+
+    assert script.run(WAYS[way](pair)).status is SendStatus.SEND_OK
+
+
+def test_an_asynchronous_send_that_finds_no_route_keeps_to_its_time():
+    script = Scripted()
+    pair = Pair(script, 1 << 40, "unregisters")
+    pair.leave()
+    begin = script.now
+
+    with pytest.raises(HalfmoonError):
+        script.run(pair.sender.send_async(ORDER, timeout_ms=800))
+
+    assert script.now - begin <= 800 + SOON_MS

@@ -1,7 +1,8 @@
 """The attempts of one send: which brokers failed and how, and what is repeated while a broker has no master.
 
-While other members of such a broker are registered, one of them may take over. An attempt that finds no master stored nothing:
-nobody connected, the broker took no writes, or the name servers knew no master.
+While other members of such a broker are registered, one of them may take over. An attempt finds no master where nobody connects,
+the broker takes no writes, or the name servers know no master. A broker whose disk fails refuses what its follower may have: after
+a refusal, as after an answer that is lost, the message is marked as one that may be there.
 
 Beyond one send, the last few messages whose answer was lost are remembered by id (`UnansweredSends`): the next attempt under the
 same id goes to the broker that may have it. Only that one can tell (`halfmoon.model.Message.attempt`).
@@ -68,28 +69,31 @@ class UnansweredSends:
 
 
 class Attempts:
-    """The brokers that were tried, in order, the last of them perhaps just now; ``cause`` is the last failure."""
+    """The brokers that were tried, in order, the last of them perhaps just now; ``cause`` is the last failure.
 
-    def __init__(self) -> None:
+    ``refused_by`` refused the message before, and may have it all the same.
+    """
+
+    def __init__(self, refused_by: str = "") -> None:
         self.brokers: list[str] = []
         self.cause: Exception | None = None
         self._absent: set[str] = set()
-        self._silent: set[str] = set()
+        self._unsure = {refused_by}
         self._refusing: set[str] = set()
 
     def failed(self, error: Exception) -> None:
         """Note how the last attempt failed."""
         self.cause = error
-        if isinstance(error, RequestTimeout | ConnectionLost):
-            self._silent.add(self.brokers[-1])
+        if isinstance(error, RequestTimeout | ConnectionLost | ServiceNotAvailable):
+            self._unsure.add(self.brokers[-1])
         if isinstance(error, Absent):
             self._absent.add(self.brokers[-1])
         elif isinstance(error, NoPermission) and not error.retry:
             self._refusing.add(self.brokers[-1])
 
     def may_be_at(self, broker_name: str) -> bool:
-        """Return whether a broker may have the message from an attempt before: its answer was lost."""
-        return broker_name in self._silent
+        """Return whether a broker may have the message from an attempt before: its answer was lost, or its disk failed."""
+        return broker_name in self._unsure
 
     def are_last(self, broker_name: str, info: PublishInfo | None) -> bool:
         """Return whether a broker is the last to try: the others of the topic have no master, or there are none."""

@@ -70,10 +70,10 @@ class Requests:
         target = yield from sender.target(message, chosen.get("queue"), chosen.get("selector"), chosen.get("key"))
         asked = {CORRELATION_ID: correlation_id, REPLY_TO_CLIENT: self._instance.client_id, TTL: str(budget_ms)}
         outgoing = yield from sender.prepare(message, (yield from now()), asked)
-        yield from sender.publish_info(outgoing.topic)
+        yield from sender.publish_info(outgoing.topic, budget_ms)
         yield from self._be_known(max(0, budget_ms - ((yield from steady()) - begin)) // 2)
         if target is not None:
-            yield from sender.attempt(outgoing, target, begin, budget_ms)
+            yield from sender.send_to(outgoing, target, begin, budget_ms)
         else:
             yield from sender.deliver(outgoing, begin, budget_ms)
         if waiting.reply is None:

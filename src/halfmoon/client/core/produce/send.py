@@ -15,7 +15,7 @@ from halfmoon.client.core.produce.faults import FaultTable, choose_queue
 from halfmoon.client.core.produce.outgoing import Outgoing, SendObserver, properties_bytes, properties_text
 from halfmoon.client.core.produce.selector import Selector, check_choice, select_by_hash, selected
 from halfmoon.client.core.produce.send_result import send_result
-from halfmoon.client.core.route import PublishInfo
+from halfmoon.client.core.route import PublishInfo, vip_address
 from halfmoon.client.core.route_table import RouteTable
 from halfmoon.client.settings import ProducerSettings
 from halfmoon.effects import Call, Now, Op, SteadyTime, at_once, now, on_loop, run, steady
@@ -70,6 +70,8 @@ class FirstAttempt(msgspec.Struct, gc=False):
     address: str
     begin: int
     budget_ms: int
+    refused_by: str = ""
+    """The broker, where it refused the message and may have it all the same."""
 
 
 class Sender:
@@ -150,15 +152,18 @@ class Sender:
 
     def continue_send(self, first: FirstAttempt, error: Exception | None, *, asynchronous: bool) -> Op[SendResult]:
         """Go on after a first attempt that failed with an error, or (None) could not be made at once; as `send`."""
-        if isinstance(error, ServiceNotAvailable) and (yield from self._moved(first.queue, first.address)) is not None:
-            error = None  # it is made again, where the broker is now
+        if isinstance(error, ServiceNotAvailable):
+            first.refused_by = first.queue.broker_name
+            if (yield from self._moved(first.queue, first.address)) is not None:
+                error = None  # it is made again, where the broker is now
         if asynchronous:
-            return (yield from self.deliver_async(first.outgoing, first.target, first.begin, first.budget_ms, first.queue, error))
+            return (yield from self.deliver_async(first.outgoing, first.target, first.begin, first.budget_ms, first, error))
         if first.target is None:
             return (yield from self.deliver(first.outgoing, first.begin, first.budget_ms, first, error))
-        if error is not None and not (isinstance(error, Absent) and self.routes.has_slave(first.target.broker_name)):
+        if error is not None and not self._waits_after(error, first.target):
             raise error
-        return (yield from self.send_to(first.outgoing, first.target, first.begin, first.budget_ms))
+        outgoing = first.outgoing.repeated() if first.refused_by else first.outgoing
+        return (yield from self.send_to(outgoing, first.target, first.begin, first.budget_ms))
 
     def send_oneway(self, message: Message, **chosen: Unpack[Chosen]) -> Op[None]:
         """Send without waiting for a reply: one attempt, errors only when it cannot leave."""
@@ -285,14 +290,13 @@ class Sender:
         """Try brokers in turn until one stored the message; ``begin`` is when that began (steady).
 
         ``first`` is the first attempt, where that is known, and ``error`` how it failed, where it was made.
-
         Follows DefaultMQProducerImpl.sendDefaultImpl (RocketMQ 4.9.8).
 
         Raises NoRoute, BrokerError (a code not worth another try), SendFailed, TooManyRequests (the budget is spent).
         """
         info = self.routes.ready(outgoing.topic) or (first.info if first else None)
         info = info or (yield from self.publish_info(outgoing.topic, budget_ms))
-        tried = Attempts()
+        tried = Attempts(first.refused_by if first else "")
         result: SendResult | None = None  # of an attempt that was stored, without a promise of the broker being kept
         while len(tried.brokers) <= self.settings.retries_max:
             at: int = yield _STEADY
@@ -327,9 +331,10 @@ class Sender:
         error: Exception | None,
     ) -> Op[SendResult | None]:  # fmt: skip
         """Make an attempt that did not fail with ``error`` already; return None, or raise, as another one may help or not."""
-        attempt = self.send_to if tried.are_last(queue.broker_name, info) else self.attempt
+        is_last = tried.are_last(queue.broker_name, info)
+        attempt = self.send_to if is_last else self.attempt
         try:
-            if error is not None:
+            if error is not None and not (is_last and self._waits_after(error, queue)):
                 raise error
             marked = outgoing.repeated() if tried.may_be_at(queue.broker_name) else outgoing
             return (yield from attempt(marked, queue, begin, budget_ms))
@@ -354,21 +359,23 @@ class Sender:
         return isinstance(error, BrokerError) and not refused and error.code in self.settings.retry_codes
 
     def deliver_async(
-        self, outgoing: Outgoing, target: MessageQueue | None, begin: int, budget_ms: int, first: MessageQueue | None = None,
+        self, outgoing: Outgoing, target: MessageQueue | None, begin: int, budget_ms: int, first: FirstAttempt | None = None,
         error: Exception | None = None,
     ) -> Op[SendResult]:  # fmt: skip
-        """Try as `send_async` says; the arguments are those of `deliver`, but for the queues that the user and `first` chose."""
-        tried = Attempts()
+        """Try as `send_async` says; the arguments are those of `deliver`, and the queue that the user chose."""
+        tried = Attempts(first.refused_by if first else "")
         for left in range(self.settings.retries_async_max, -1, -1):
-            queue = target or first
+            queue = target or (first.queue if first else None)
             if queue is None:
-                queue = self._next_queue(outgoing, (yield from self.publish_info(outgoing.topic)), tried, (yield from steady()))
+                at = yield from steady()
+                info = yield from self.publish_info(outgoing.topic, max(0, begin + budget_ms - at))
+                queue = self._next_queue(outgoing, info, tried, at)
             tried.brokers.append(queue.broker_name)
             first = None
+            is_last = target is not None or tried.are_last(queue.broker_name, self.routes.ready(outgoing.topic))
             try:
-                if error is not None:
+                if error is not None and not (is_last and self._waits_after(error, queue)):
                     raise error
-                is_last = target is not None or tried.are_last(queue.broker_name, self.routes.ready(outgoing.topic))
                 attempt = self.send_to if is_last else self.attempt
                 marked = outgoing.repeated() if tried.may_be_at(queue.broker_name) else outgoing
                 return (yield from attempt(marked, queue, begin, budget_ms))
@@ -377,27 +384,34 @@ class Sender:
                 tried.failed(exc)
                 if not left or not exc.retry or (yield from steady()) - begin >= budget_ms:
                     raise
-            except ServiceNotAvailable:
-                if error is None or not self.routes.has_slave(queue.broker_name):
-                    raise
             error = None
         raise AssertionError("unreachable")
 
     def send_to(self, outgoing: Outgoing, queue: MessageQueue, begin: int, budget_ms: int) -> Op[SendResult]:
         """Send to a queue by one `attempt`, which is repeated while its broker has no master, but a member that may take over."""
-        attempt = partial(self.attempt, outgoing, queue, begin, budget_ms)
+        message = outgoing
+
+        def attempt() -> Op[SendResult]:
+            nonlocal message
+            try:
+                return (yield from self.attempt(message, queue, begin, budget_ms))
+            except ServiceNotAvailable:
+                message = outgoing.repeated()
+                raise
+
         return until_present(attempt, lambda: self.running and self.routes.has_slave(queue.broker_name), begin + budget_ms)
 
-    def attempt(self, outgoing: Outgoing, queue: MessageQueue, begin: int, budget_ms: int, at: int | None = None) -> Op[SendResult]:
-        """Send once, with what is left of the budget, and note how long it took or that it failed; ``at`` is now (steady).
+    def _waits_after(self, error: Exception, queue: MessageQueue) -> bool:
+        """Return whether an attempt that failed is no more than the beginning of the wait of `send_to`."""
+        return isinstance(error, Absent) and self.routes.has_slave(queue.broker_name)
+
+    def attempt(self, outgoing: Outgoing, queue: MessageQueue, begin: int, budget_ms: int) -> Op[SendResult]:
+        """Send once, with what is left of the budget, and note how long it took or that it failed.
 
         Where nobody connects, or who answers takes no writes (a slave that was left behind), a broker that moved gets it elsewhere.
         """
-        address = self._known_address(queue)
-        if address is None or at is None:
-            address = address or (yield from self._address(queue))
-            at = yield from steady()
-        start = at
+        address = self._known_address(queue) or (yield from self._address(queue))
+        start = yield from steady()
         if (left := budget_ms - (start - begin)) <= 0:
             raise TooManyRequests("the time for the send was over before it left", address)
         born_ms: int = yield _NOW
@@ -408,7 +422,8 @@ class Sender:
             yield from self._note(outgoing, queue, address, born_ms, start, None)
             if not isinstance(exc, ConnectFailed | ServiceNotAvailable) or (yield from self._moved(queue, address)) is None:
                 raise
-            return (yield from self.attempt(outgoing, queue, begin, budget_ms))
+            again = outgoing.repeated() if isinstance(exc, ServiceNotAvailable) else outgoing
+            return (yield from self.attempt(again, queue, begin, budget_ms))
         if self.faults.enabled or self.tracer is not None:
             yield from self._note(outgoing, queue, address, born_ms, start, result)
         return result
@@ -513,12 +528,3 @@ class Sender:
         check_message(message, self.settings.body_bytes_max)
         if self.settings.namespace:
             check_sendable(wrap(message.topic, self.settings.namespace))
-
-
-# ---------------------------------------------------------------- pure
-
-
-def vip_address(address: str) -> str:
-    """Return the broker's second port, two below the first. Follows MixAll.brokerVIPChannel."""
-    host, _, port = address.rpartition(":")
-    return f"{host}:{int(port) - 2}"
