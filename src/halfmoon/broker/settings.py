@@ -58,7 +58,11 @@ class BrokerSettings(ConnectionSettings):
         why=f"SYNC_MASTER: a send is answered once slaves have copied it; see {see('replication')}.",
     )
     slave_timeout_ms: int = setting(
-        3000, java="slaveTimeout", low=1, high=600_000, why="SYNC_MASTER: how long a send waits for slaves, then the answer is 12."
+        3000,
+        java="slaveTimeout",
+        low=1,
+        high=600_000,
+        why="How long a SYNC_MASTER's send waits for slaves (then 12), and a pair for a silent follower.",
     )
     copies_wanted: int = setting(
         2, java="inSyncReplicas", low=1, high=16,
@@ -77,7 +81,10 @@ class BrokerSettings(ConnectionSettings):
         why="Tell consumers to read messages from a slave that this machine does not have in memory any more.",
     )  # fmt: skip
     slave_sync_ms: int = setting(
-        10_000, low=100, high=3_600_000, why="Interval at which a slave copies topics, groups and progress from the master."
+        10_000,
+        low=100,
+        high=3_600_000,
+        why="Interval at which a slave asks its master; from Apache's it then copies topics, groups and progress.",
     )
     slave_port: int = setting(
         0, java="haListenPort", low=0, high=65535,

@@ -61,13 +61,17 @@ BROKER_PORT = Flag("--broker-port", "PORT", "broker.port", "Port of the broker; 
 BROKER_NAME = Flag("--broker-name", "NAME", "broker.name", "Name of the broker.", "broker-a")
 CLUSTER = Flag("--cluster", "NAME", "broker.cluster", "Cluster of the broker.", "DefaultCluster")
 SLAVE_OF = Flag(
-    "--slave-of", "NAME", None, "Copy the messages of the broker of this name and serve reads; start a broker on them later."
+    "--slave-of",
+    "NAME",
+    None,
+    "Be a slave of this broker: copy its messages and serve reads; it can take over later.",
 )
-RESYNC = Flag(
-    "--resync", "", None, "A slave whose copy cannot go on starts over: it keeps that in quarantine/copy, and copies everything."
-)
+RESYNC = Flag("--resync", "", None, "If the copy cannot be continued, move it to quarantine/copy and copy everything again.")
 LEASE = Flag(
-    "--lease", "URL", "broker.lease", "Be one of a pair: two brokers started with the same name and lease; one serves, one follows."
+    "--lease",
+    "URL",
+    "broker.lease",
+    "Be a member of a pair: two brokers with one name and one lease; postgresql://…, etcd://… or kubernetes://…",
 )
 REGISTER_WITH = Flag(
     "--nameserver",

@@ -87,7 +87,7 @@ class BrokerOptions(TypedDict, total=False):
     role: BrokerRole
     """SYNC_MASTER: a send is answered once slaves have copied it; see halfmoon docs replication."""
     slave_timeout_ms: int
-    """SYNC_MASTER: how long a send waits for slaves, then the answer is 12."""
+    """How long a SYNC_MASTER's send waits for slaves (then 12), and a pair for a silent follower."""
     copies_wanted: int
     """SYNC_MASTER: copies that a send waits for, the master's included; 1: none, as RocketMQ 5 does by default."""
     slave_behind_max_bytes: int
@@ -97,7 +97,7 @@ class BrokerOptions(TypedDict, total=False):
     slave_read_enable: bool
     """Tell consumers to read messages from a slave that this machine does not have in memory any more."""
     slave_sync_ms: int
-    """Interval at which a slave copies topics, groups and progress from the master."""
+    """Interval at which a slave asks its master; from Apache's it then copies topics, groups and progress."""
     slave_port: int
     """Port where slaves copy the log; 0: the one above the port for clients, or none where that is taken."""
     slave_address: str
@@ -325,7 +325,7 @@ class ClusterOptions(StoreOptions, total=False):
     role: BrokerRole
     """SYNC_MASTER: a send is answered once slaves have copied it; see halfmoon docs replication."""
     slave_timeout_ms: int
-    """SYNC_MASTER: how long a send waits for slaves, then the answer is 12."""
+    """How long a SYNC_MASTER's send waits for slaves (then 12), and a pair for a silent follower."""
     copies_wanted: int
     """SYNC_MASTER: copies that a send waits for, the master's included; 1: none, as RocketMQ 5 does by default."""
     slave_behind_max_bytes: int
@@ -335,7 +335,7 @@ class ClusterOptions(StoreOptions, total=False):
     slave_read_enable: bool
     """Tell consumers to read messages from a slave that this machine does not have in memory any more."""
     slave_sync_ms: int
-    """Interval at which a slave copies topics, groups and progress from the master."""
+    """Interval at which a slave asks its master; from Apache's it then copies topics, groups and progress."""
     slave_port: int
     """Port where slaves copy the log; 0: the one above the port for clients, or none where that is taken."""
     slave_address: str

@@ -30,8 +30,8 @@ CHECKS_S = 30.0
 """How long the broker goes on asking."""
 HANGS_S = 10.0
 """How long a program may take before its connections to a server are cut off."""
-TRIES = 10
-"""How often a store is tried that the application keeps locked."""
+LOCKED_S = 30.0
+"""How long a store is tried that the application keeps locked."""
 T = TypeVar("T")
 
 _PAIRED, _BEGUN, _HALF = "paired", "begun", "half"
@@ -285,12 +285,15 @@ class Application:
 
     def _beside(self, use: Callable[[], T]) -> T:
         """Use the store. A connection of the application that is in the way is cut off."""
-        for _ in range(TRIES):
-            with suppress(*ERRORS):
+        end = time.monotonic() + LOCKED_S  # on a busy machine a thread may take a while to let go of what was cut off
+        while True:
+            try:
                 return use()
+            except ERRORS:
+                if time.monotonic() > end:
+                    raise
             self.counts["left locks"] += 1
             self.sever()
-        return use()
 
     def wrong(self) -> list[str]:
         """Return a sentence for each promise that does not hold."""

@@ -6,12 +6,22 @@ from typing import Protocol
 
 import msgspec
 
+from halfmoon.client.settings import ProducerSettings
+from halfmoon.effects import Op, on_loop, run
 from halfmoon.errors import MessageIllegal
 from halfmoon.limits import PROPERTIES_BYTES_MAX, PROPERTIES_SENT_MAX
 from halfmoon.model import REPEAT, LocalTransactionState, Message, MessageQueue, SendResult, StoredMessage
 from halfmoon.wire import properties as wire_properties
+from halfmoon.wire.codes import COMPRESSED, LZ4, ZLIB, ZSTD
+from halfmoon.wire.compression import compress
 
 _MARK = wire_properties.encode({REPEAT: "2"}).decode()
+
+
+COMPRESS_IN_THREAD_BYTES = 256 * 1024
+"""Bodies from this size are compressed in a thread, because it takes longer than the hop."""
+
+_KINDS = {"ZLIB": ZLIB, "LZ4": LZ4, "ZSTD": ZSTD}
 
 
 class Outgoing(msgspec.Struct, gc=False):
@@ -60,3 +70,13 @@ def properties_bytes(properties: dict[str, str], most_bytes: int = PROPERTIES_SE
     if len(data) > most_bytes:
         raise MessageIllegal(f"the message properties are {len(data)} bytes long, MAX: {most_bytes}")
     return data
+
+
+def compressed(body: bytes, settings: ProducerSettings) -> Op[tuple[bytes, int]]:
+    """Return a body compressed, with its flags, or unchanged when compression gains nothing."""
+    kind, level = _KINDS[settings.compress_type], settings.compress_level
+    if len(body) >= COMPRESS_IN_THREAD_BYTES:
+        small = yield from on_loop(run(compress, body, kind, level))  # whose driver has threads for it
+    else:
+        small = compress(body, kind, level)
+    return (small, COMPRESSED | kind) if len(small) < len(body) else (body, 0)

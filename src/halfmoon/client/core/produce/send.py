@@ -12,13 +12,13 @@ from halfmoon.client.core.ask import tell
 from halfmoon.client.core.names import check_batch, check_message, check_sendable, check_topic, unwrap, whole, wrap
 from halfmoon.client.core.produce.attempts import Absent, Attempts, UnansweredSends, until_present
 from halfmoon.client.core.produce.faults import FaultTable, choose_queue
-from halfmoon.client.core.produce.outgoing import Outgoing, SendObserver, properties_bytes, properties_text
+from halfmoon.client.core.produce.outgoing import Outgoing, SendObserver, compressed, properties_bytes, properties_text
 from halfmoon.client.core.produce.selector import Selector, check_choice, select_by_hash, selected
 from halfmoon.client.core.produce.send_result import send_result
 from halfmoon.client.core.route import PublishInfo, vip_address
 from halfmoon.client.core.route_table import RouteTable
 from halfmoon.client.settings import ProducerSettings
-from halfmoon.effects import Call, Now, Op, SteadyTime, at_once, now, on_loop, run, steady
+from halfmoon.effects import Call, Now, Op, SteadyTime, at_once, now, on_loop, steady
 from halfmoon.errors import (
     AccessRefused,
     BrokerError,
@@ -31,19 +31,12 @@ from halfmoon.errors import (
     UsageError,
 )
 from halfmoon.model import UNIQ_KEY, WAIT, Message, MessageQueue, SendResult, SendStatus
-from halfmoon.wire.codes import COMPRESSED, LZ4, ZLIB, ZSTD
 from halfmoon.wire.command import Command
-from halfmoon.wire.compression import compress
 from halfmoon.wire.headers.send import SendBatchMessage, SendMessageV2, SendReplyMessageV2
 from halfmoon.wire.ids import UniqueIds
 from halfmoon.wire.record import BatchItem, encode_batch
 
 T = TypeVar("T")
-
-COMPRESS_IN_THREAD_BYTES = 256 * 1024
-"""Bodies from this size are compressed in a thread, because it takes longer than the hop."""
-
-_KINDS = {"ZLIB": ZLIB, "LZ4": LZ4, "ZSTD": ZSTD}
 
 _NOW, _STEADY = Now(), SteadyTime()
 
@@ -223,7 +216,7 @@ class Sender:
         """Return the message as sent; the caller's is not changed. ``extra`` are properties of the protocol."""
         outgoing = self.outgoing(message, wrap(message.topic, self.settings.namespace), born_ms, extra, sys_flag)
         if len(outgoing.body) >= self.settings.compress_over_bytes:
-            outgoing.body, flags = yield from self._compressed(outgoing.body)
+            outgoing.body, flags = yield from compressed(outgoing.body, self.settings)
             outgoing.sys_flag |= flags
         return outgoing
 
@@ -272,16 +265,6 @@ class Sender:
             properties["INSTANCE_ID"] = self.settings.namespace
         return properties
 
-    def _compressed(self, body: bytes) -> Op[tuple[bytes, int]]:
-        """Return a body compressed, with its flags, or unchanged when compression gains nothing."""
-        settings = self.settings
-        kind, level = _KINDS[settings.compress_type], settings.compress_level
-        if len(body) >= COMPRESS_IN_THREAD_BYTES:
-            small = yield from on_loop(run(compress, body, kind, level))  # whose driver has threads for it
-        else:
-            small = compress(body, kind, level)
-        return (small, COMPRESSED | kind) if len(small) < len(body) else (body, 0)
-
     # ------------------------------------------------------------ attempts
 
     def deliver(
@@ -296,31 +279,48 @@ class Sender:
         """
         info = self.routes.ready(outgoing.topic) or (first.info if first else None)
         info = info or (yield from self.publish_info(outgoing.topic, budget_ms))
-        tried = Attempts(first.refused_by if first else "")
-        result: SendResult | None = None  # of an attempt that was stored, without a promise of the broker being kept
-        while len(tried.brokers) <= self.settings.retries_max:
-            at: int = yield _STEADY
-            if at - begin >= budget_ms and error is None:
-                break
-            queue = first.queue if first else self._next_queue(outgoing, info, tried, at)
-            first = None
+        at: int = yield _STEADY
+        if error is None and at - begin >= budget_ms:
+            raise Attempts().failure(outgoing.topic, info, at - begin, in_time=False)
+        queue = first.queue if first else self.unanswered.queue(outgoing, info) or choose_queue(info, None, self.faults, at)
+        result: SendResult | None = None
+        if error is None:
+            try:
+                result = yield from self.attempt(outgoing, queue, begin, budget_ms)
+                if result.status is SendStatus.SEND_OK or not self.settings.retry_not_stored:
+                    return result
+            except (NetworkError, BrokerError) as exc:
+                error = exc
+        tried = Attempts(queue.broker_name if isinstance(error, ServiceNotAvailable) else first.refused_by if first else "")
+        return (yield from self._deliver_on(outgoing, begin, budget_ms, info, queue, tried, result, error))
+
+    def _deliver_on(
+        self, outgoing: Outgoing, begin: int, budget_ms: int, info: PublishInfo, queue: MessageQueue, tried: Attempts,
+        stored: SendResult | None, error: Exception | None,
+    ) -> Op[SendResult]:  # fmt: skip
+        """Go on after a first attempt at a queue: it failed with an error, or stored the message without a promise being kept."""
+        result = stored
+        while True:
             tried.brokers.append(queue.broker_name)
             try:
-                stored = yield from self._try(outgoing, queue, begin, budget_ms, tried, info, error)
+                stored = stored or (yield from self._try(outgoing, queue, begin, budget_ms, tried, info, error))
             except (NetworkError, BrokerError):
                 if result is None:
                     raise
                 break
-            error, result = None, stored or result
             if self._is_kept(stored):
                 return stored
-            if tried.are_refused(info):
+            error, stored, result = None, None, stored or result
+            at: int = yield _STEADY
+            if tried.are_refused(info) or len(tried.brokers) > self.settings.retries_max or at - begin >= budget_ms:
                 break
             info = self.routes.ready(outgoing.topic) or info
+            queue = choose_queue(info, queue.broker_name, self.faults, at)
         if result is not None:
             return result
-        cost_ms = (yield from steady()) - begin
-        raise tried.failure(outgoing.topic, info, cost_ms, in_time=len(tried.brokers) > self.settings.retries_max) from tried.cause
+        raise tried.failure(
+            outgoing.topic, info, at - begin, in_time=len(tried.brokers) > self.settings.retries_max
+        ) from tried.cause
 
     def _is_kept(self, stored: SendResult | None) -> TypeGuard[SendResult]:
         """Return whether a message was stored as well as is asked for."""
@@ -411,7 +411,7 @@ class Sender:
         Where nobody connects, or who answers takes no writes (a slave that was left behind), a broker that moved gets it elsewhere.
         """
         address = self._known_address(queue) or (yield from self._address(queue))
-        start = yield from steady()
+        start: int = yield _STEADY
         if (left := budget_ms - (start - begin)) <= 0:
             raise TooManyRequests("the time for the send was over before it left", address)
         born_ms: int = yield _NOW
