@@ -110,7 +110,8 @@ class Pair:
             time.sleep(10)  # it connects within seconds, and says so nowhere
             return
         command = [str(COMMAND), "broker", "--slave-of", "broker-a", "--nameserver", self.master.nameserver]
-        self.slave = Server([*command, "--data", str(self.home / "slave")], self.home / "slave.log")
+        command += ["--broker-port", str(free_port()), "--data", str(self.home / "slave")]
+        self.slave = Server(command, self.home / "slave.log")
         self.slave.wait_line("halfmoon ready")
         while not self.states():
             time.sleep(0.05)
