@@ -208,6 +208,20 @@ async def test_a_master_that_is_alone_keeps_the_lease_though_its_disk_failed(pai
     assert broker.store.queue_max(sent.queue.topic, sent.queue.queue_id) == 1
 
 
+async def test_a_master_whose_disk_failed_gives_the_lease_to_nobody_who_is_gone(pair: Pair) -> None:
+    first = await pair.begin("a")
+    await pair.until(lambda: first.is_master)
+    second = await pair.begin("b")
+    await pair.complete(first)
+    broker = first.program.broker  # type: ignore[union-attr]
+    assert broker is not None
+    await second.abort()
+    await pair.until(lambda: broker.copies.pair is not None and broker.copies.pair.follower is None)
+    broker.store.health.sync_failed(OSError(EIO, "Input/output error"))  # the record names the other still
+    await asyncio.sleep(3 * LEASE_MS / 1000)
+    assert first.is_master
+
+
 async def test_what_only_the_old_master_had_is_cut_and_kept_aside(pair: Pair, tmp_path: Path) -> None:
     first = await pair.begin("a")
     await pair.until(lambda: first.is_master)

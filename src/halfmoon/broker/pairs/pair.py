@@ -90,6 +90,12 @@ class Pair:
         record = self.lease.record
         return record is not None and len(record.in_sync) > 1
 
+    @property
+    def follower(self) -> str | None:
+        """Return the member that could take over now: the record names it, and it is connected; None: there is none."""
+        named = () if self.lease.record is None else self.lease.record.in_sync
+        return next((member for member in named if member != self.lease.member and member in self._slaves), None)
+
     def refusal(self, hello: Hello) -> str | None:
         """Return why a slave of ours may not copy; None: it may."""
         if hello.member.hex() == self.lease.member:

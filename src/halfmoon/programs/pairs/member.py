@@ -259,7 +259,8 @@ class Member:
             if program.slaves is not None:
                 program.slaves.wake()
             core.copies.problem = lease.problem
-            if core.store.failure is not None and (other := _other(lease)) is not None:
+            other = None if core.copies.pair is None else core.copies.pair.follower
+            if core.store.failure is not None and other is not None:
                 await self._fail(program, lease, other, core.store.failure)
                 return
             if core.copies.is_switching:
