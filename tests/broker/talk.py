@@ -12,6 +12,7 @@ from halfmoon.columns.signing import Signer
 from halfmoon.effects import Work
 from halfmoon.errors import StoreNotWritable
 from halfmoon.model import ConsumeType, MessageModel, subscription
+from halfmoon.ports import DiskUsage
 from halfmoon.runtime.files.disk import RealDisk
 from halfmoon.store.settings import StoreSettings
 from halfmoon.testing.bench import Bench
@@ -41,6 +42,8 @@ class Talk(Bench):
         self.settings = BrokerSettings(**settings)
         self.store_settings = StoreSettings(**{**SMALL, **(store or {})})
         self.disk = disk or RealDisk(str(root))
+        if disk is None:  # how full the machine's disk is changes nothing
+            self.disk.usage = lambda: DiskUsage(1 << 40, 9 << 36)
         self.held_queues: list[Work] | None = None
         self.open()
 
