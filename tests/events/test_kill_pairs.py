@@ -56,7 +56,7 @@ def proxy(pair: Pair) -> Iterator[DroppingProxy]:
         found.close()
 
 
-@pytest.mark.parametrize("pair", [{"transactionTimeOut": 12_000}], ids=["late checks"], indirect=True)
+@pytest.mark.parametrize("pair", [{"transactionTimeOut": 20_000}], ids=["late checks"], indirect=True)
 @pytest.mark.parametrize("change", ["kill -9", "switch"])
 def test_half_messages_in_doubt_are_decided_by_checks_of_the_new_master(
     pair: Pair, proxy: DroppingProxy, postgres_url: str, change: str
