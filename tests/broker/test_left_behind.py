@@ -1,4 +1,4 @@
-"""What a broker answered leaves nothing in memory, whatever was asked, and whatever the answer waited for."""
+"""A request that was answered leaves nothing in memory, whatever it was, and whatever its answer waited for."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LEFT_MAX = CALLS // 2
 
 @pytest.fixture(autouse=True)
 def little_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is kept of the last requests fills up soon."""
+    """Keep little of the last requests, so that it fills up soon."""
     monkeypatch.setattr(states, "ROWS_MAX", 50)
     monkeypatch.setattr(feeding, "_MARKS_MAX", 20)
 

@@ -23,7 +23,7 @@ from tests.events.outcomes.services import ENDLESS, Restarted, consuming, option
 from tests.events.outcomes.shop import PROPORTIONS, Shop
 from tests.events.outcomes.victim import die, start
 from tests.events.real_databases import Postgres, plain
-from tests.interop.dropping_proxy import SETTINGS, DroppingProxy, between, lose_master
+from tests.interop.dropping_proxy import SETTINGS, DroppingProxy, complete, lose_master
 from tests.interop.pairs import Pair
 from tests.waiting import until
 
@@ -45,15 +45,9 @@ def pair(request: pytest.FixtureRequest, postgres_server: Postgres, tmp_path: Pa
 
 @pytest.fixture
 def proxy(pair: Pair) -> Iterator[DroppingProxy]:
-    """What lies between the members, which are a complete pair."""
-    found = between(pair, random.Random(3))
-    try:
-        pair.start("a")
-        pair.start("b")
-        pair.wait_complete()
+    """The link between the members, which are a complete pair."""
+    with complete(pair, random.Random(3)) as found:
         yield found
-    finally:
-        found.close()
 
 
 @pytest.mark.parametrize("pair", [{"transactionTimeOut": 20_000}], ids=["late checks"], indirect=True)

@@ -6,8 +6,8 @@ import asyncio
 import threading
 import time
 from collections import Counter
-from collections.abc import Coroutine, Iterable
-from contextlib import suppress
+from collections.abc import Coroutine, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from random import Random
 from typing import Any
 
@@ -21,16 +21,30 @@ TO_MASTER, TO_SLAVE = 0, 1
 DIRECTIONS = TO_MASTER, TO_SLAVE
 FAULTS = ("drop", "cut", "hold one", "hold both", "shut")
 HOLD_S = 0.2, 4.0
-"""How long bytes are held back."""
+"""Shortest and longest time for which bytes are held back."""
 
 
 LOST_S = 0.3
-"""How long nothing reaches the slave before `lose_master` kills the master."""
+"""Time for which nothing reaches the slave before `lose_master` kills the master."""
 
 
 def between(pair: Pair, dice: Random) -> DroppingProxy:
     """Return a proxy between the members of a pair that was made with `SETTINGS`, and has not started."""
     return DroppingProxy([port + 1 for port in pair.ports.values()], dice)
+
+
+@contextmanager
+def complete(pair: Pair, dice: Random) -> Iterator[DroppingProxy]:
+    """Start a pair that was made with `SETTINGS`, with a proxy between its members; ``a`` is the master."""
+    proxy = between(pair, dice)
+    try:
+        pair.start("a")
+        until(lambda: pair.master() == "a", "a master")
+        pair.start("b")
+        pair.wait_complete()
+        yield proxy
+    finally:
+        proxy.close()
 
 
 def lose_master(pair: Pair, proxy: DroppingProxy) -> str:

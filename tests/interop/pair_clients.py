@@ -27,7 +27,7 @@ QUEUES = 4
 ROUTES_MS = 3_000
 """Interval at which clients look for routes, where they can be told."""
 WITHIN_S = 180
-"""How long clients may take: those whose interval is fixed look for routes every 30 s."""
+"""Longest time that clients may take: those whose interval is fixed look for routes every 30 s."""
 PAUSE_MS = 15
 """Pause before each message of a load."""
 DELAY_LEVEL, DELAY_MS = 2, 20_000

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from tests.interop.dropping_proxy import FAULTS, SETTINGS, DroppingProxy, between, lose_master
+from tests.interop.dropping_proxy import FAULTS, SETTINGS, DroppingProxy, complete, lose_master
 from tests.interop.failover_load import Load, check
 from tests.interop.pairs import Pair
 from tests.runtime.leases.systems import PostgresSystem
@@ -41,16 +41,9 @@ def dice() -> Random:
 
 @pytest.fixture
 def proxy(pair: Pair, dice: Random) -> Iterator[DroppingProxy]:
-    """What lies between the members, which are a complete pair."""
-    proxy = between(pair, dice)
-    try:
-        pair.start("a")
-        until(lambda: pair.master() == "a", "a master")
-        pair.start("b")
-        pair.wait_complete()
-        yield proxy
-    finally:
-        proxy.close()
+    """The link between the members, which are a complete pair."""
+    with complete(pair, dice) as found:
+        yield found
 
 
 def test_a_pair_on_a_bad_link_loses_nothing_and_repeats_nothing(pair: Pair, proxy: DroppingProxy, dice: Random) -> None:

@@ -62,7 +62,7 @@ class BrokerSettings(ConnectionSettings):
         java="slaveTimeout",
         low=1,
         high=600_000,
-        why="How long a SYNC_MASTER's send waits for slaves (then 12), and a pair for a silent follower.",
+        why="Longest wait of a SYNC_MASTER's send for slaves (then 12), and of a pair for a silent follower.",
     )
     copies_wanted: int = setting(
         2, java="inSyncReplicas", low=1, high=16,

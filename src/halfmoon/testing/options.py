@@ -87,7 +87,7 @@ class BrokerOptions(TypedDict, total=False):
     role: BrokerRole
     """SYNC_MASTER: a send is answered once slaves have copied it; see halfmoon docs replication."""
     slave_timeout_ms: int
-    """How long a SYNC_MASTER's send waits for slaves (then 12), and a pair for a silent follower."""
+    """Longest wait of a SYNC_MASTER's send for slaves (then 12), and of a pair for a silent follower."""
     copies_wanted: int
     """SYNC_MASTER: copies that a send waits for, the master's included; 1: none, as RocketMQ 5 does by default."""
     slave_behind_max_bytes: int
@@ -325,7 +325,7 @@ class ClusterOptions(StoreOptions, total=False):
     role: BrokerRole
     """SYNC_MASTER: a send is answered once slaves have copied it; see halfmoon docs replication."""
     slave_timeout_ms: int
-    """How long a SYNC_MASTER's send waits for slaves (then 12), and a pair for a silent follower."""
+    """Longest wait of a SYNC_MASTER's send for slaves (then 12), and of a pair for a silent follower."""
     copies_wanted: int
     """SYNC_MASTER: copies that a send waits for, the master's included; 1: none, as RocketMQ 5 does by default."""
     slave_behind_max_bytes: int

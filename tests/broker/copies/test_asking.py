@@ -1,4 +1,4 @@
-"""What a slave asks its master: where queues end, of all topics that there are."""
+"""Where the queues of a master end, as a slave asks for it: of all topics that there are."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from halfmoon.broker.copies.asking import INNER_TOPICS, queue_ends
+from halfmoon.broker.copies.asking import queue_ends
 from halfmoon.errors import ACCESS_REFUSED, BrokerError
 from halfmoon.store.layout import HALF_TOPIC
 from halfmoon.wire.command import Command
 from halfmoon.wire.headers.topic import GetTopicStatsInfo
-from tests.broker.half import prepare
+from tests.broker.half import COMMIT, end, prepare
 from tests.broker.talk import Talk
 
 DENIED = f"{ACCESS_REFUSED}: No default permission for topic:T"
@@ -46,11 +46,19 @@ def test_where_it_comes_whole_only_queues_without_a_message_are_of_interest(talk
     assert ends["T", 1] == 0
 
 
-def test_a_topic_that_is_not_there_has_no_ends(talk: Talk) -> None:
-    for topic in INNER_TOPICS:
-        talk.broker.topics._table.pop(topic, None)
-    ends, refused = asked(talk)
-    assert not {topic for topic, _ in ends} & INNER_TOPICS
+def test_each_topic_that_has_a_queue_is_asked_for_those_of_the_broker_too(talk: Talk) -> None:
+    talk.send("T", properties="DELAY\x011\x02")
+    talk.send("T", properties="TIMER_DELAY_SEC\x0150\x02")
+    end(talk, prepare(talk), COMMIT)
+    ends, _ = asked(talk, everything=True)
+    assert talk.broker.store.topics()
+    assert {topic for topic, _ in ends} >= set(talk.broker.store.topics())
+
+
+def test_a_topic_that_was_deleted_meanwhile_has_no_ends(talk: Talk) -> None:
+    talk.send("T")
+    ends, refused = asked(talk, refused="T", code=17, remark="topic[T] not exist", everything=True)
+    assert "T" not in {topic for topic, _ in ends}
     assert refused == []
 
 

@@ -31,7 +31,7 @@ CHECKS_S = 30.0
 HANGS_S = 10.0
 """How long a program may take before its connections to a server are cut off."""
 LOCKED_S = 30.0
-"""How long a store is tried that the application keeps locked."""
+"""Longest time that a store is tried which the application keeps locked."""
 T = TypeVar("T")
 
 _PAIRED, _BEGUN, _HALF = "paired", "begun", "half"

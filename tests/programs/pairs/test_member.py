@@ -208,6 +208,21 @@ async def test_a_master_that_is_alone_keeps_the_lease_though_its_disk_failed(pai
     assert broker.store.queue_max(sent.queue.topic, sent.queue.queue_id) == 1
 
 
+async def test_a_clean_stop_leaves_the_lease_to_nobody_who_is_gone(pair: Pair) -> None:
+    first = await pair.begin("a")
+    await pair.until(lambda: first.is_master)
+    second = await pair.begin("b")
+    await pair.complete(first)
+    copies = first.program.broker.copies  # type: ignore[union-attr]
+    await second.abort()
+    await pair.until(lambda: copies.pair is not None and copies.pair.follower is None)
+    await first.stop()
+    released = [record for text in pair.leases.written if not (record := decode_record(text, first.name)).address]
+    assert [record.holder for record in released] == [first.lease.member]  # type: ignore[union-attr]
+    again = await pair.begin("a")
+    await pair.until(lambda: again.is_master)
+
+
 async def test_a_master_whose_disk_failed_gives_the_lease_to_nobody_who_is_gone(pair: Pair) -> None:
     first = await pair.begin("a")
     await pair.until(lambda: first.is_master)

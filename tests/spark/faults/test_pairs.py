@@ -16,7 +16,7 @@ import pytest
 from halfmoon import Message, MessageQueue, Producer
 from halfmoon.errors import HalfmoonError
 from halfmoon.testing.local import SMALL
-from tests.interop.dropping_proxy import SETTINGS, DroppingProxy, between, lose_master
+from tests.interop.dropping_proxy import SETTINGS, DroppingProxy, complete, lose_master
 from tests.interop.pairs import Pair
 from tests.runtime.leases.systems import PostgresSystem
 from tests.spark.faults.conftest import job_of
@@ -48,15 +48,9 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
 
 @pytest.fixture
 def proxy(pair: Pair) -> Iterator[DroppingProxy]:
-    """What lies between the members, which are a complete pair."""
-    found = between(pair, Random(4))
-    try:
-        pair.start("a")
-        pair.start("b")
-        pair.wait_complete()
+    """The link between the members, which are a complete pair."""
+    with complete(pair, Random(4)) as found:
         yield found
-    finally:
-        found.close()
 
 
 class Feed:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from halfmoon.broker.names import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC
 from halfmoon.effects import Call, Op
 from halfmoon.errors import AccessRefused, TopicNotFound, broker_error
 from halfmoon.wire.bodies import TopicConfigTable, TopicStatsTable, from_json
@@ -13,8 +12,6 @@ from halfmoon.wire.headers.topic import GetAllTopicConfig, GetTopicStatsInfo
 
 ASK_MS = 3_000
 """Timeout of a question to a name server or the master."""
-INNER_TOPICS = frozenset({HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC})
-"""Topics that have queues, and may be missing in a table of topics."""
 
 
 def answer(address: str, header: Any, body: bytes = b"") -> Op[Command]:
@@ -33,10 +30,10 @@ def queue_ends(address: str, *, everything: bool) -> Op[tuple[dict[tuple[str, in
     table = from_json(TopicConfigTable, (yield from answer(address, GetAllTopicConfig())).body, bounds=None)
     ends: dict[tuple[str, int], int] = {}
     refused = []
-    for topic in sorted(table.topic_config_table.keys() | INNER_TOPICS):
+    for topic in sorted(table.topic_config_table):
         try:
             stats = from_json(TopicStatsTable, (yield from answer(address, GetTopicStatsInfo(topic=topic))).body)
-        except TopicNotFound:
+        except TopicNotFound:  # it was deleted meanwhile
             continue
         except AccessRefused:
             refused.append(topic)

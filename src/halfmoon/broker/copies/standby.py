@@ -9,7 +9,7 @@ Follows SlaveSynchronize and BrokerController (RocketMQ 4.9.8).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from halfmoon.broker.admin.configuration import PATH as SETTINGS
@@ -37,7 +37,7 @@ from halfmoon.model import split_address, split_addresses
 from halfmoon.ports import Disk
 from halfmoon.settings import properties_text
 from halfmoon.settings.properties import parse_properties
-from halfmoon.store.epochs import EpochRow, Epochs, common_end, parse
+from halfmoon.store.epochs import Common, EpochRow, Epochs, common_end, parse
 from halfmoon.store.journal import Row
 from halfmoon.store.settings import StoreSettings
 from halfmoon.store.store import Store
@@ -375,7 +375,7 @@ class Standby:
         """
         mine, theirs, end = self.epochs.rows, master.epochs, self.store.end_offset
         common = common_end(mine, end, theirs, master.end_offset)
-        after = None if common.row is None else next((row for row in theirs if row.epoch > common.row.epoch), None)
+        after = _row_after(common, theirs)
         lost_its_end = common.row is not None and common.end < end and after is not None and after.member == common.row.member
         if lost_its_end or (mine and theirs and mine[-1] not in theirs and mine[-1].epoch >= theirs[-1].epoch):
             return NotCopied(f"{reason}, and may have messages that the master lost: start a master on it, or empty the directory")
@@ -402,7 +402,7 @@ class Standby:
         common = common_end(mine, end, master.epochs, master.end_offset)
         if common.row is None or common.end >= end:
             return False
-        after = next((row for row in master.epochs if row.epoch > common.row.epoch), None)
+        after = _row_after(common, master.epochs)
         if after is None or (after.member == common.row.member and self.pair_master is None):
             return False
         if (last := mine[-1].epoch) >= (theirs := master.epochs[-1].epoch):
@@ -507,6 +507,11 @@ def _settled_below(offsets: bytes | None) -> int:
     except PeerError:
         return 0
     return table.get(f"{HALF_TOPIC}@{TRANSACTIONS_GROUP}", {}).get(0, 0)
+
+
+def _row_after(common: Common, theirs: Sequence[EpochRow]) -> EpochRow | None:
+    """Return the epoch with which the master went on after the last one in common; None: it did not, or none is."""
+    return None if common.row is None else next((row for row in theirs if row.epoch > common.row.epoch), None)
 
 
 def _described(address: str, texts: Mapping[str, str], config: Mapping[str, str]) -> Master:

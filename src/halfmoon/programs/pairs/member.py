@@ -129,10 +129,11 @@ class Member:
         self.program = None
         if program is None:
             return
+        other = _follower(program)  # while it is connected still
         for server in reversed(program.servers):
             await server.stop(within_ms)
         if lease is not None and lease.role is Role.MASTER:
-            await self._release(lease, _other(lease) or lease.member, within_ms)
+            await self._release(lease, other or lease.member, within_ms)
         await program.close()
 
     async def _release(self, lease: Lease, to: str, within_ms: int) -> None:
@@ -259,8 +260,7 @@ class Member:
             if program.slaves is not None:
                 program.slaves.wake()
             core.copies.problem = lease.problem
-            other = None if core.copies.pair is None else core.copies.pair.follower
-            if core.store.failure is not None and other is not None:
+            if core.store.failure is not None and (other := _follower(program)) is not None:
                 await self._fail(program, lease, other, core.store.failure)
                 return
             if core.copies.is_switching:
@@ -331,10 +331,10 @@ class Member:
         return Steady(self.clock.steady())
 
 
-def _other(lease: Lease) -> str | None:
-    """Return the other member, if it has everything; None: it has not, or there is none."""
-    record = lease.record
-    return None if record is None else next((member for member in record.in_sync if member != lease.member), None)
+def _follower(program: Program) -> str | None:
+    """Return the member that could take over from this master now; None: there is none, or this is none."""
+    pair = None if program.broker is None else program.broker.copies.pair
+    return None if pair is None else pair.follower
 
 
 def _since_boot_ns() -> int:

@@ -131,7 +131,7 @@ def test_a_broker_without_another_member_is_not_waited_for(way: str):
 
 
 REFUSED_AT_ONCE = {"send_async", "first, async"}
-"""Who raises a refusal at once, by the rules of asynchronous sends."""
+"""Ways that raise a refusal at once, by the rules of asynchronous sends."""
 
 
 @pytest.mark.parametrize(

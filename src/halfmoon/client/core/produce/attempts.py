@@ -37,9 +37,8 @@ T = TypeVar("T")
 PAUSE_MS, PAUSE_MS_MAX = 100, 500
 """First and longest pause between two attempts; each is twice the one before."""
 
-Absent = (ConnectFailed, ServiceNotAvailable, NoMaster)
-"""How an attempt fails at a broker that has no master now."""
-
+ABSENT = (ConnectFailed, ServiceNotAvailable, NoMaster)
+"""Failures of an attempt at a broker that has no master now."""
 
 UNSURE_MAX = 4096
 """Ids that are remembered; the oldest goes. An attempt follows within seconds, or never."""
@@ -86,7 +85,7 @@ class Attempts:
         self.cause = error
         if isinstance(error, RequestTimeout | ConnectionLost | ServiceNotAvailable):
             self._unsure.add(self.brokers[-1])
-        if isinstance(error, Absent):
+        if isinstance(error, ABSENT):
             self._absent.add(self.brokers[-1])
         elif isinstance(error, NoPermission) and not error.retry:
             self._refusing.add(self.brokers[-1])
@@ -117,7 +116,7 @@ def until_present(attempt: Callable[[], Op[T]], may_return: Callable[[], bool], 
     while True:
         try:
             return (yield from attempt())
-        except Absent:
+        except ABSENT:
             if not may_return() or (yield from steady()) + pause >= end:
                 raise
         yield from on_loop(sleep(pause))

@@ -10,7 +10,7 @@ import msgspec
 
 from halfmoon.client.core.ask import tell
 from halfmoon.client.core.names import check_batch, check_message, check_sendable, check_topic, unwrap, whole, wrap
-from halfmoon.client.core.produce.attempts import Absent, Attempts, UnansweredSends, until_present
+from halfmoon.client.core.produce.attempts import ABSENT, Attempts, UnansweredSends, until_present
 from halfmoon.client.core.produce.faults import FaultTable, choose_queue
 from halfmoon.client.core.produce.outgoing import Outgoing, SendObserver, compressed, properties_bytes, properties_text
 from halfmoon.client.core.produce.selector import Selector, check_choice, select_by_hash, selected
@@ -403,7 +403,7 @@ class Sender:
 
     def _waits_after(self, error: Exception, queue: MessageQueue) -> bool:
         """Return whether an attempt that failed is no more than the beginning of the wait of `send_to`."""
-        return isinstance(error, Absent) and self.routes.has_slave(queue.broker_name)
+        return isinstance(error, ABSENT) and self.routes.has_slave(queue.broker_name)
 
     def attempt(self, outgoing: Outgoing, queue: MessageQueue, begin: int, budget_ms: int) -> Op[SendResult]:
         """Send once, with what is left of the budget, and note how long it took or that it failed.

@@ -18,7 +18,8 @@ LOOK_MS = 100
 def switch_master(admin: AdminCore, name: str, *, timeout_ms: int = SWITCHED_MS) -> Op[MasterSwitch]:
     """Have the follower of a pair take over from the master, and return once the name servers know it as the master.
 
-    Nothing that was acknowledged is lost. Sends that find no master in between fail, and may be repeated.
+    Nothing that was acknowledged is lost. In between sends of our clients wait for the next
+    master as long as their time allows; those of others fail, and may be repeated.
 
     Raises:
         UsageError: no such broker is known, it has no master now, or it is not in a pair.

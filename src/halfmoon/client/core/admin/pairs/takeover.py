@@ -20,8 +20,9 @@ TAKEOVER, FAILED, BEHIND = "takeover", "failed: ", "slaveBehindBytes"
 def take_over(admin: AdminCore, name: str, *, timeout_ms: int = TAKEN_OVER_MS) -> Op[MasterTakeover]:
     """Have the slave of ours that follows an Apache master take its place, and return once the name servers know it as the master.
 
-    Of several slaves, the one that lacks the least. Nothing that was acknowledged is lost. Sends that find no
-    master in between fail, and may be repeated. After a failure the old master is the master again.
+    Of several slaves, the one that lacks the least. Nothing that was acknowledged is lost. In between sends of our clients wait for
+    the next master as long as their time allows; those of others fail, and may be repeated. After a failure the old master is the
+    master again, unless the error says otherwise.
 
     Raises:
         UsageError: no such broker is known, or no slave of it is a Halfmoon broker that answers.
