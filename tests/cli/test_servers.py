@@ -21,7 +21,7 @@ from halfmoon.cli.shared.reading import FIRST, read, starts_and_ends
 from halfmoon.errors import SettingError, UsageError
 from halfmoon.programs.configuration import ServerSettings
 from tests.broker.access.rule_files import write
-from tests.waiting import until
+from tests.waiting import stand_still, until
 
 pytestmark = pytest.mark.slow
 
@@ -140,7 +140,7 @@ def test_killed_with_9_nothing_acknowledged_is_lost(start, tmp_path):
 def test_a_second_signal_ends_it_at_once(start, tmp_path):
     server = start("serve", "--data", tmp_path, *FREE)
 
-    server.process.send_signal(signal.SIGSTOP)  # so that it finds both signals together, whatever stopping takes
+    stand_still(server.process.pid)  # so that it finds both signals together, whatever stopping takes
     server.process.send_signal(signal.SIGTERM)
     server.process.send_signal(signal.SIGINT)
     code = server.stop(signal.SIGCONT)

@@ -28,10 +28,10 @@ DEMO, PAGE = ROOT / "examples" / "demo", ROOT / "docs" / "demo.md"
 def scripts(monkeypatch):
     """Import a script of the demo by its name, as the demo does; later tests do not see it."""
     monkeypatch.syspath_prepend(DEMO)
-    names = [path.stem for path in DEMO.glob("*.py")]
     yield import_module
-    for name in names:
-        sys.modules.pop(name, None)
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", None)).startswith(f"{DEMO}/"):  # not by name: both have a __main__
+            del sys.modules[name]
 
 
 # ---------------------------------------------------------------- as a whole

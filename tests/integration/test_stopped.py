@@ -20,7 +20,7 @@ from halfmoon.wire.frame import Inbox
 from halfmoon.wire.headers.pull import PullMessage
 from tests.interop.ours import COMMAND, Serve
 from tests.interop.process import Server, free_port
-from tests.waiting import until
+from tests.waiting import stand_still, until
 
 pytestmark = pytest.mark.slow
 
@@ -81,7 +81,7 @@ def test_a_client_stopped_with_a_long_poll_and_a_lock_gives_both_up_and_does_no_
         try:
             producer.send(Message("T", b"first"), queue=queue)
             assert member.stdout.readline() == "first\n"
-            member.send_signal(signal.SIGSTOP)
+            stand_still(member.pid)
             for number in range(20):
                 producer.send(Message("T", b"%d" % number), queue=queue)
             got = consumed_by_another(server.nameserver, "19")
@@ -166,7 +166,7 @@ def test_a_broker_that_stood_still_for_longer_than_clients_live_goes_on_with_all
     with Producer(group="P", nameserver=server.nameserver) as producer, consumer:
         producer.send(Message("T", b"before"))
         until(lambda: got == [b"before"], "the consumer")
-        os.kill(server.pids[0], signal.SIGSTOP)
+        stand_still(server.pids[0])
         time.sleep(2 * LIVE_MS / 1000)
         os.kill(server.pids[0], signal.SIGCONT)
         until(lambda: producer.send(Message("T", b"after"), timeout_ms=5000), "the broker to answer again")

@@ -12,6 +12,7 @@ import pytest
 from tests.interop.failover_load import Load, check
 from tests.interop.pairs import Pair
 from tests.runtime.leases.systems import EtcdSystem, PostgresSystem
+from tests.waiting import stand_still
 
 pytestmark = pytest.mark.slow
 KILLS = 3
@@ -58,7 +59,7 @@ def test_a_stopped_master_that_goes_on_acknowledges_nothing(pair: Pair) -> None:
     load.goes_on()
     master = pair.master()
     assert master is not None
-    pair.send(master, signal.SIGSTOP)
+    stand_still(pair.members[master].pid)
     pair.wait_taken_over(master)
     time.sleep(3)
     pair.send(master, signal.SIGCONT)

@@ -15,7 +15,7 @@ from halfmoon.client.sync_transaction import TransactionProducer
 from halfmoon.model import ConsumeFrom, LocalTransactionState, Message, SendStatus, StoredMessage
 from tests.interop.apache import Cluster
 from tests.interop.ours import Serve
-from tests.waiting import until
+from tests.waiting import stand_still, until
 
 FILE_BYTES = 256 * 1024
 OURS = {"mappedFileSizeCommitLog": FILE_BYTES, "messageDelayLevel": "1s 2s"}
@@ -178,7 +178,7 @@ def test_sends_and_half_messages_of_a_sync_master_are_answered_as_its_slave_copi
             assert statuses(0)[:2] == (SendStatus.SLAVE_NOT_AVAILABLE,) * 2, "an Apache slave reports 5 s after its start"
             ok = (SendStatus.SEND_OK, SendStatus.SEND_OK, LocalTransactionState.COMMIT)
             until(lambda: statuses(2) == ok, "the slave to connect", within_s=30)
-            os.kill(pair.slave.pid, signal.SIGSTOP)
+            stand_still(pair.slave.pid)
             late = (SendStatus.FLUSH_SLAVE_TIMEOUT, SendStatus.FLUSH_SLAVE_TIMEOUT, LocalTransactionState.ROLLBACK)
             assert statuses(4) == late
             os.kill(pair.slave.pid, signal.SIGCONT)

@@ -22,6 +22,7 @@ import yaml
 from halfmoon.cli.servers import OPTIONS, read_options, settings_from
 from halfmoon.errors import UsageError
 from tests.packaging.conftest import ROOT
+from tests.waiting import stand_still
 
 SIZE_MB_MAX = 120
 TOOLS = ("chroot", "find", "ip", "ldconfig", "ldd", "make", "nsenter", "strip", "unshare")
@@ -195,7 +196,7 @@ def test_with_accounts_it_is_healthy_and_takes_requests_from_them_alone(image: P
 def test_a_broker_that_does_not_answer_is_unhealthy(image: Path) -> None:
     with container(image, "--insecure") as started:
         ready(started)
-        started.process.send_signal(signal.SIGSTOP)
+        stand_still(started.process.pid)
         code, _ = started.run(*words("HEALTHCHECK"))
         started.process.send_signal(signal.SIGCONT)
 

@@ -16,7 +16,7 @@ import pytest
 from tests.authority import Authority
 from tests.cli.console.browsing import Browser, children, is_running
 from tests.cli.test_servers import FREE, bodies, refused, send, start
-from tests.waiting import until
+from tests.waiting import stand_still, until
 
 __all__ = ["start"]
 
@@ -83,7 +83,7 @@ def test_it_dies_with_a_server_that_is_killed(start, tmp_path):
 def test_one_that_does_not_end_by_itself_is_killed_with_its_server(start, tmp_path):
     server = start("serve", "--data", tmp_path, *FREE, *CONSOLE)
     child = child_of(server)
-    os.kill(child, signal.SIGSTOP)  # it cannot end in order
+    stand_still(child)  # it cannot end in order
 
     server.process.send_signal(signal.SIGTERM)
     assert server.process.wait(60) == 0

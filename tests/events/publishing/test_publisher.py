@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from halfmoon.client.core.produce import send
+from halfmoon.client.core.produce import outgoing
 from halfmoon.errors import ConnectionLost, NotRunning, UsageError
 from halfmoon.events import CheckContext, Codecs, Event, NameRefused, Publisher, local_transaction
 from halfmoon.events.encoding.envelope import event_of
@@ -290,15 +290,15 @@ with local_transaction():
 async def test_a_large_event_is_compressed_beside_the_users_event_loop(
     cluster: LocalCluster, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compress, threads = send.compress, []
+    compress, threads = outgoing.compress, []
 
     def noted(*arguments: Any) -> bytes:
         threads.append(threading.current_thread())
         return compress(*arguments)
 
-    monkeypatch.setattr(send, "compress", noted)
+    monkeypatch.setattr(outgoing, "compress", noted)
     with Publisher("P_large", cluster.nameserver, timeout_ms=60_000) as events:
-        await events.publish_async(topic, C, {"text": "x" * send.COMPRESS_IN_THREAD_BYTES}, transactional=False)
+        await events.publish_async(topic, C, {"text": "x" * outgoing.COMPRESS_IN_THREAD_BYTES}, transactional=False)
 
     assert len(threads) == 1
     assert threads[0] is not threading.current_thread()

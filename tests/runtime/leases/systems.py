@@ -21,6 +21,7 @@ from tests.events import real_databases
 from tests.events.server import Server
 from tests.interop.process import free_port
 from tests.runtime.leases.kubernetes_api import KubernetesApi
+from tests.waiting import stand_still
 
 
 class System(ABC):
@@ -59,7 +60,7 @@ class OwnServer(System):
 
     def hang(self) -> None:
         for process in self._processes():
-            os.kill(process, signal.SIGSTOP)
+            stand_still(process)
 
     def resume(self) -> None:
         for process in self._processes():
