@@ -44,6 +44,9 @@ class File(Protocol):
     def peek(self, at: int, size: int) -> bytes:
         """Return a copy of bytes, for who looks at few of very many files: `view` may keep something of a file from then on."""
 
+    def prefetch(self, at: int, size: int) -> None:
+        """Have bytes read that will be viewed soon. Does not wait for the device, and may do nothing."""
+
     def data_end(self) -> int:
         """Return an offset behind everything that was written, as far as the file system knows; what follows is zeros."""
 

@@ -84,6 +84,9 @@ class SimFile:
         """Return bytes without copying."""
         return memoryview(self.data)[at : at + size]
 
+    def prefetch(self, at: int, size: int) -> None:
+        """Do nothing: everything is in memory."""
+
     def peek(self, at: int, size: int) -> bytes:
         """Return a copy of bytes."""
         return bytes(self.data[at : at + size])

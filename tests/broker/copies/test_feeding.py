@@ -17,7 +17,7 @@ from halfmoon.store.timer.progress import TimerProgress, write_progress
 from halfmoon.testing.disk import SimDisk
 from halfmoon.wire.copying import FRAME, LOG, REPORTS, WHOLE_LOG, ChunkReader, Hello
 from halfmoon.wire.headers.offset import UpdateConsumerOffset
-from tests.broker.copies.slave import CopyingSlave, OurSlave, Port, hello, log_of
+from tests.broker.copies.slave import MEMBER, CopyingSlave, OurSlave, Port, hello, log_of
 from tests.broker.talk import SMALL, Talk
 from tests.store.driving import draft
 
@@ -169,6 +169,60 @@ def test_what_a_sync_master_stores_is_sent_at_once() -> None:
         talk.broker.effects()
         port.turn()
         assert port.sent[1].count(b"hello") == count
+
+
+@pytest.fixture
+def behind(talk: Any, port: Port, monkeypatch: pytest.MonkeyPatch) -> CopyingSlave:
+    """A slave that lacks a log of 100 messages, which is much, and is connected while others send."""
+    monkeypatch.setattr(feeding, "WINDOW_BYTES", 20_000)
+    monkeypatch.setattr(feeding, "CATCH_UP_BYTES", 2_000)
+    monkeypatch.setattr(feeding, "GATHER_BYTES", 1_000)
+    port.connect(1)
+    fill(talk, 100)
+    return CopyingSlave(FILE_BYTES)
+
+
+def test_a_slave_far_behind_gets_little_at_a_time_while_the_master_stores(talk: Any, port: Port, behind: CopyingSlave) -> None:
+    port.report(1, 0)
+    end = talk.broker.store.end_offset
+    for _ in range(10):
+        behind.receive(port.take(1))
+        port.say(1, behind.report())
+        assert not port.sent[1], "no more within a millisecond"
+        port.wait(1)
+        assert len(port.sent[1]) < 2_500
+    assert 18_000 < behind.end < 22_000
+    assert port.core.count == 1
+    port.wait(feeding.BUSY_MS)
+    while data := port.take(1):
+        behind.receive(data)
+        port.say(1, behind.report())
+    assert behind.end == end, "in no time, once nobody sends"
+
+
+def test_a_slave_far_behind_catches_up_with_a_master_that_stores_faster_than_that(
+    talk: Any, port: Port, behind: CopyingSlave
+) -> None:
+    port.report(1, 0)
+    turns = 0
+    while talk.broker.store.end_offset - behind.end > 20_000:
+        turns += 1
+        fill(talk, 5)
+        port.wait(1)
+        behind.receive(port.take(1))
+        port.say(1, behind.report())
+        assert turns < 100
+    assert turns > 10
+
+
+@pytest.mark.parametrize("waited_for", [True, False])
+def test_a_member_that_is_waited_for_gets_everything_at_once(
+    talk: Any, port: Port, behind: CopyingSlave, *, waited_for: bool
+) -> None:
+    port.core.pair = StubPair()
+    port.core.pair.waited_for = frozenset({MEMBER.hex()}) if waited_for else frozenset()
+    port.say(1, hello(epoch=7))
+    assert (len(port.sent[1]) > 20_000) == waited_for
 
 
 def test_a_slave_that_does_not_read_is_sent_nothing_more(talk: Any, port: Port) -> None:
@@ -394,6 +448,7 @@ class StubPair:
     """A pair of epoch 7 that wants stamps each second."""
 
     epoch, stamp_ms, turns = 7, 1000, 0
+    waited_for = frozenset[str]()
 
     def refusal(self, hello: Hello) -> str | None:
         return None if hello.epoch == self.epoch else f"it expects epoch {hello.epoch}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import sys
@@ -15,6 +16,7 @@ import pytest
 from halfmoon.runtime.files import disk as disk_module
 from halfmoon.runtime.files.disk import RealDisk
 from halfmoon.runtime.files.mapping import mapped
+from tests.waiting import until
 
 
 def descriptors(root: Path) -> int:
@@ -177,3 +179,25 @@ print(bytes(file.view(8_100, 4)), bytes(file.view(40, 8)).hex(), file.view(50, 1
         print(file=process.stdin, flush=True)
         assert process.stdout.read() == "b'more' 0000000300000002 0\n"
     assert process.returncode == 0
+
+
+def test_bytes_that_will_be_viewed_are_read_from_the_disk_beforehand(disk: RealDisk, tmp_path: Path):
+    file = disk.create("log", 1 << 20)
+    file.write(0, bytes(range(256)) * 4096)
+    page = 655_360
+    fd, address = os.open(tmp_path / "log", os.O_RDONLY), ctypes.addressof(ctypes.c_char.from_buffer(file.view(page, 1)))
+
+    def is_in_memory() -> bool:
+        found = ctypes.c_ubyte()
+        assert ctypes.CDLL(None).mincore(ctypes.c_void_p(address), ctypes.c_size_t(1), ctypes.byref(found)) == 0
+        return bool(found.value & 1)
+
+    try:
+        os.fsync(fd)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        if is_in_memory():
+            pytest.skip("this file system keeps everything in memory")
+        file.prefetch(page - 50_000, 100_000)
+        until(is_in_memory, "the system to read", within_s=10)
+    finally:
+        os.close(fd)

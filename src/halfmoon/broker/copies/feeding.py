@@ -39,6 +39,12 @@ GATHER_BYTES = 256 * 1024
 """Bytes that do not wait for more: a turn of a slave costs as much as 20 messages."""
 GATHER_MS = 5
 """Longest time that bytes for which nobody waits are gathered."""
+CATCH_UP_BYTES, CATCH_UP_MS = 128 * 1024, 1
+"""While the master stores, a slave that is far behind gets so much in so many milliseconds, or twice what is stored meanwhile."""
+PREFETCH_BYTES = 4 * 1024 * 1024
+"""How far ahead of what such a slave is sent the log is read: it may be on the disk only, and sends are not to wait for that."""
+BUSY_MS = 100
+"""Time after the last message that was stored in which the master counts as one that stores."""
 LAST_COPIES_MS = 2_000
 """Longest time that a clean stop waits for slaves to copy the end of the log."""
 _LAST_COPIES_STEP_MS = 10
@@ -65,8 +71,8 @@ class Slave:
     """A connection to the replication port."""
 
     __slots__ = (
-        "_member", "_second", "_sent", "copied", "gathers_until", "heard", "heard_at", "is_slow", "next", "rate", "remote",
-        "reported", "reports", "sent_at", "stamp", "stamped_at", "states", "states_sent",
+        "_member", "_second", "_sent", "copied", "heard", "heard_at", "is_slow", "next", "rate", "remote", "reported", "reports",
+        "saw_end", "sent_at", "stamp", "stamped_at", "states", "states_sent", "waits_until",
     )  # fmt: skip
 
     def __init__(self, remote: str, at: Steady) -> None:
@@ -76,8 +82,8 @@ class Slave:
         self.copied = self.reported = 0
         """Up to where it has the log; and its last report, which stays 0 until an empty slave got its first bytes."""
         self.sent_at = self.heard_at = at
-        self.gathers_until = LONG_AGO
-        """When bytes that nobody waits for are sent next, if they are few."""
+        self.waits_until, self.saw_end = LONG_AGO, 0
+        """When bytes that nobody waits for are sent next, if they are few or very many; where the log ended when some were sent."""
         self.heard = False
         self.is_slow = False
         self.rate, self._second, self._sent = 0, at, 0
@@ -116,6 +122,10 @@ class Pairing(Protocol):
     def stamp_ms(self) -> int:
         """Interval of stamps."""
 
+    @property
+    def waited_for(self) -> frozenset[str]:
+        """Return the members whose copies are waited for."""
+
     def turn(self, now: Instant) -> None:
         """Take what slaves have reported."""
 
@@ -141,7 +151,7 @@ class Feeding:
         """By connection."""
         self._effects: list[CoreEffect] = []
         self._warnings = RateLimitedLog(log, now.steady)
-        self._told_end, self._copied = store.end_offset, 0
+        self._told_end, self._told_at, self._copied = store.end_offset, LONG_AGO, 0
         self._marks: deque[tuple[int, Steady]] = deque(maxlen=_MARKS_MAX)
 
     # ------------------------------------------------------------ facts
@@ -183,10 +193,10 @@ class Feeding:
         """Note that the log may be longer than before, and have it sent."""
         end = self._store.end_offset
         if end != (told := self._told_end):
-            self._told_end = end
+            self._told_end, self._told_at = end, now
             if not self._marks or now - self._marks[-1][1] >= _MARK_MS:
                 self._marks.append((end, now))
-            if any(slave.next == told or not self._gathers(slave, now) for slave in self.slaves.values()):
+            if any(slave.next == told or not self._waits(slave, now) for slave in self.slaves.values()):
                 self.wake()
 
     @property
@@ -274,7 +284,7 @@ class Feeding:
                     "it is behind or ahead, or another broker's"
                 )
             slave.next = store.min_offset if offset == WHOLE_LOG else offset or self._start_of_last_file()
-            slave.copied = slave.next
+            slave.copied, slave.saw_end = slave.next, store.end_offset
             log.info("slave connected: peer=%s from_offset=%d", slave.remote, slave.next)
         elif not slave.reported <= offset <= slave.next:
             return f"it reports offset {offset}, but reported {slave.reported} before and was sent the log up to {slave.next}"
@@ -335,14 +345,20 @@ class Feeding:
         if slave.next < store.min_offset:
             self._refuse(peer, slave, f"it needs offset {slave.next}, but the oldest file begins at {store.min_offset}")
             return False
-        if self._gathers(slave, now):
+        if self._waits(slave, now):
             return False
         end = min(self._end_for(slave), slave.copied + WINDOW_BYTES)
-        stop = min(end, slave.next + TURN_BYTES)
+        size, pause_ms = TURN_BYTES, GATHER_MS
+        if catches_up := self._catches_up(slave, now):
+            size, pause_ms = max(CATCH_UP_BYTES, 2 * (store.end_offset - slave.saw_end)), CATCH_UP_MS
+        stop = min(end, slave.next + min(size, TURN_BYTES))
+        start = slave.next
         if chunks := list(self._chunks(slave, stop)):
             slave.count_sent(stop - slave.next, now)
-            slave.next, slave.sent_at, slave.gathers_until = stop, now, now + GATHER_MS
+            slave.next, slave.sent_at, slave.waits_until, slave.saw_end = stop, now, now + pause_ms, store.end_offset
             self._effects.append(Write(peer, chunks))
+            if catches_up:
+                store.log.segments.prefetch(stop + PREFETCH_BYTES - (stop - start), stop - start)
         if self.pair is not None and self._has_everything(slave) and now - slave.stamped_at >= self.pair.stamp_ms:
             self._heartbeat(peer, slave, now)
         return stop < end
@@ -352,10 +368,23 @@ class Feeding:
         store = self._store
         return store.end_offset if self.pair is None or slave.member is not None else min(store.end_offset, store.kept_offset)
 
-    def _gathers(self, slave: Slave, now: Steady) -> bool:
-        """Return whether the few bytes that a slave lacks wait for more, because nobody waits for their copy."""
-        few = slave.next is not None and self._store.end_offset - slave.next < GATHER_BYTES
-        return few and now < slave.gathers_until and self.pair is None and self._settings.role is BrokerRole.ASYNC_MASTER
+    def _waits(self, slave: Slave, now: Steady) -> bool:
+        """Return whether what a slave lacks is sent later: nobody waits for its copy, and it is little, or very much."""
+        if slave.next is None or now >= slave.waits_until:
+            return False
+        if self._store.end_offset - slave.next < GATHER_BYTES:
+            return self.pair is None and self._settings.role is BrokerRole.ASYNC_MASTER
+        return self._catches_up(slave, now)
+
+    def _catches_up(self, slave: Slave, now: Steady) -> bool:
+        """Return whether a slave is so far behind that nobody waits for its copy, while others wait for the master."""
+        assert slave.next is not None
+        lacks = self._store.end_offset - slave.next
+        if lacks < WINDOW_BYTES or now - self._told_at >= BUSY_MS:
+            return False
+        if self.pair is not None:
+            return slave.member not in self.pair.waited_for
+        return self._settings.role is BrokerRole.ASYNC_MASTER or lacks >= self._settings.slave_behind_max_bytes
 
     def _send_states(self, peer: int, slave: Slave) -> None:
         """Send what changed beside the log. It goes first: a row says what the log is about to get."""
@@ -404,7 +433,7 @@ class Feeding:
         heartbeats = [self._beat_at(slave) for slave in self.slaves.values() if slave.next is not None]
         pair = None if self.pair is None else self.pair.due(now.steady)
         looks = [self._look_at] if self._has_ours else []
-        looks += [slave.gathers_until for slave in self.slaves.values() if self._gathers(slave, now.steady)]
+        looks += [slave.waits_until for slave in self.slaves.values() if self._waits(slave, now.steady)]
         signatures = self._admission.due()
         others = [at for at in (pair, signatures) if at is not None]
         return min([*silent, *heartbeats, *looks, *others], default=None)

@@ -209,6 +209,11 @@ class RealFile:
         with _Opened(self._full, os.O_RDONLY) as fd:
             return os.pread(fd, min(size, self.size - at), at)
 
+    def prefetch(self, at: int, size: int) -> None:
+        """Have bytes of the mapping read into memory, while others go on."""
+        if self._mapping is not None:
+            self._mapping.will_need(at, min(size, self.size - at))
+
     def data_end(self) -> int:
         """Return an offset after all written bytes; the file's size if the file system does not report holes."""
         with _Opened(self._full, os.O_RDONLY) as fd:

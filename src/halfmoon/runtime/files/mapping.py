@@ -36,10 +36,16 @@ class Mapping(NamedTuple):
 
     def may_write(self, at: int, size: int) -> bool:
         """Return whether these bytes of the mapping can be written now. Costs a system call."""
+        return not self._advise(at, size, _POPULATE_WRITE) or ctypes.get_errno() == EINVAL  # not supported by an older kernel
+
+    def will_need(self, at: int, size: int) -> None:
+        """Have the system begin to read bytes that are not in memory."""
+        self._advise(at, size, mmap.MADV_WILLNEED)
+
+    def _advise(self, at: int, size: int, advice: int) -> int:
         begin = self.address + at
         first = begin & ~_PAGE_MASK
-        refused = _ADVISE(first, begin + size - first, _POPULATE_WRITE)
-        return not refused or ctypes.get_errno() == EINVAL  # not supported by an older kernel
+        return int(_ADVISE(first, begin + size - first, advice))
 
 
 def mapped(fd: int, size: int, path: str) -> Mapping:

@@ -140,6 +140,11 @@ class Segments:
             return self._file(position).view(position % self.file_bytes, size)
         return self._current.view(position - self._base, size)  # type: ignore[union-attr]
 
+    def prefetch(self, position: int, size: int) -> None:
+        """Have bytes read that will be viewed soon, at most to the end of their file."""
+        if position < self.end:
+            self._file(position).prefetch(position % self.file_bytes, size)
+
     def peek(self, position: int, size: int) -> bytes:
         """Return a copy of bytes, at most to the end of their file, for who looks at few of very many files."""
         return self._file(position).peek(position % self.file_bytes, size)
