@@ -117,6 +117,7 @@ def test_a_stream_copies_each_row_once_though_masters_are_killed(spark: Any, pai
             with at_moment(ANYTIME, query, gates, dice):
                 pair.switch()
             acknowledged = feed.stop()
+            pair.wait_complete()  # before, a last row that was not acknowledged may be stored and not be visible yet
             until(lambda: batch_of(query) > 0 and at.count(job.target) >= at.count(job.origin) > 0, "all rows")
             batches = batch_of(query) + 1
         finally:
