@@ -270,7 +270,7 @@ class Standby:
 
     def ask(self) -> Op[Master]:
         """Return the master, after a comparison of both logs unless one is copied now. Raises HalfmoonError."""
-        address = yield from self._address()
+        address = yield from self.address()
         texts = from_json(KVTable, (yield from answer(address, GetBrokerRuntimeInfo())).body).table
         text = bytes((yield from answer(address, GetBrokerConfig())).body).decode(errors="replace")
         config = {key: value for _, key, value in parse_properties(text)}
@@ -313,7 +313,7 @@ class Standby:
         member = NOBODY if self.pair_master is None else bytes.fromhex(self.epochs.member)
         self.following.hello = Hello(member, epoch, WHOLE_LOG)
 
-    def _address(self) -> Op[str]:
+    def address(self) -> Op[str]:
         """Return the address of the master, from the first name server that knows it. Raises HalfmoonError."""
         if self.pair_master == "":
             raise NotCopied(NO_MASTER)
