@@ -60,6 +60,12 @@ class Pair:
             while not what():
                 await asyncio.sleep(0.01)
 
+    async def registered(self, name: str, ids: set[int]) -> None:
+        """Wait until the name server knows these members of a broker."""
+        async with AsyncAdmin(nameserver=self.names.address) as admin, asyncio.timeout(60):
+            while name not in (table := (await admin.cluster()).broker_addr_table) or {*table[name].broker_addrs} != ids:
+                await asyncio.sleep(0.02)
+
     async def complete(self, master: Member) -> None:
         await self.until(lambda: master.lease is not None and master.is_master and master.program.broker.copies.pair.is_complete)
 
