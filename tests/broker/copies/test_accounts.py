@@ -101,8 +101,8 @@ def test_the_looks_end_with_a_clean_stop(slave: Any) -> None:
 
 
 def test_accounts_in_another_order_or_file_are_the_same_accounts(slave: Any) -> None:
-    other = Talk("other", disk=disk(ACCOUNTS.replace(b"accounts:\n", b"accounts:\n- {accessKey: zeta-service, secretKey: secret-9}\n")),
-                 acl_enable=True)  # fmt: skip
+    first = b"accounts:\n- {accessKey: zeta-service, secretKey: secret-9}\n"
+    other = Talk("other", disk=disk(ACCOUNTS.replace(b"accounts:\n", first)), acl_enable=True)
     added = UpdateAndCreateAclConfig(access_key="zeta-service", secret_key="secret-9")
     assert slave.ask(added, who=ADMIN).code == 0
     look(slave, at=other)

@@ -64,7 +64,7 @@ def add(
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Add an account to every broker, slaves included, or change it: options that are left out keep their values, except the secret and --admin.
+    """Add an account to every broker and slave, or change it: what is left out keeps its value, except the secret and --admin.
 
     Example: halfmoon acl add shop-service --topic orders=PUB --group shop=SUB
     """
