@@ -48,7 +48,8 @@ class Pair:
         found = settings()
         of_store = {key: changes.pop(key) for key in list(changes) if hasattr(found.store, key)}
         changes = {**self.changed, **changes}
-        own = replace(found.broker, nameserver=self.names.address, port=free_port(), lease_ms=LEASE_MS, **changes)
+        fixed = {"nameserver": self.names.address, "port": free_port(), "lease_ms": LEASE_MS}
+        own = replace(found.broker, **{**fixed, **changes})
         member = self.members[name] = Member(
             found._replace(broker=own, store=replace(found.store, **of_store)), self.root / name, self.leases, resync=resync
         )

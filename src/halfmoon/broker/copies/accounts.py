@@ -1,8 +1,8 @@
 """`AccountsCheck`: the service by which a slave finds that its accounts are not those of its master. Changes neither.
 
-Accounts are not copied: each broker has files of its own, and `halfmoon acl` changes them at all brokers of a name. A slave that was
-down meanwhile, or whose file somebody edits, has others, and would bring them back as the master. The slave asks for the master's
-digest, with the account by which it copies; a master that gives none (RocketMQ, older versions of Halfmoon) is not compared.
+Accounts are not copied: each broker has files of its own, and `halfmoon acl` changes them at all brokers of a name. A slave that
+was down meanwhile, or whose file somebody edits, has others, and would bring them back as the master. The slave asks for the
+master's digest, with the account by which it copies; a master without one (RocketMQ, older versions of Halfmoon) is not compared.
 """
 
 from __future__ import annotations
