@@ -179,6 +179,7 @@ class Member:
         self.lease = lease = Lease(
             epochs.member, self.name, self.address, self._settings.broker.lease_ms, self._now(), is_whole=not epochs.lost,
             last_epoch=last.epoch if last else 0, was_master=last is not None and last.member == epochs.member,
+            is_restored=epochs.is_restored,
         )  # fmt: skip
         self._keeping = asyncio.get_running_loop().create_task(self._keep(lease))
         await self._follow(lease)
