@@ -231,7 +231,8 @@ def test_a_change_of_accounts_reaches_masters_and_slaves_and_lists_name_both():
 def test_a_slave_that_does_not_answer_or_refuses_is_named_once_and_keeps_no_other_from_the_change():
     script, core = scripted(SHOP)
     with_members(script, broker_a={0: "a:1", 1: "a:2", 2: "a:3"})
-    script.on(GetBrokerRuntimeInfo, lambda seen: REFUSED if seen.address == "a:2" else RUNTIME)
+    no_account = Reply(1, remark="org.apache.rocketmq.acl.common.AclException: No acl config for operator")
+    script.on(GetBrokerRuntimeInfo, lambda seen: {"a:1": RUNTIME, "a:2": REFUSED, "a:3": no_account}[seen.address])
     off = Reply(209, remark="access control is off")
     for request in (UpdateAndCreateAclConfig, DeleteAclConfig):
         script.on(request, lambda seen: {"a:1": Reply(), "a:2": REFUSED, "a:3": off}[seen.address])
@@ -277,6 +278,11 @@ def test_no_secret_is_rotated_while_a_master_does_not_answer_or_beside_a_slave_t
         script.run(rotate_secret(core, "shop-service", "another secret", 1))
     script.on(GetBrokerRuntimeInfo, lambda seen: RUNTIME if seen.address == "a:1" else Reply(body=to_json(KVTable({}))))
     with pytest.raises(UsageError, match="broker broker-a/1 keeps no previous secrets: nothing was changed"):
+        script.run(rotate_secret(core, "shop-service", "another secret", 1))
+    script.on(GetBrokerRuntimeInfo, lambda seen: RUNTIME if seen.address == "a:1" else Reply(1, remark="NoSuchElementException"))
+    with pytest.raises(
+        UsageError, match=r"broker-a/1 does not tell whether it keeps previous secrets, nothing was changed: .*NoSuch"
+    ):
         script.run(rotate_secret(core, "shop-service", "another secret", 1))
     assert script.asked(UpdateAndCreateAclConfig) == []
 

@@ -13,7 +13,7 @@ from halfmoon.client.core.admin.admin import AdminCore, answers_of
 from halfmoon.client.core.admin.pages import Master
 from halfmoon.client.core.ask import ask, at_each
 from halfmoon.effects import Op, gather
-from halfmoon.errors import BrokerError, HalfmoonError, NetworkError, UsageError
+from halfmoon.errors import AccessRefused, BrokerError, HalfmoonError, NetworkError, UsageError
 from halfmoon.shown.texts import time_text
 from halfmoon.wire.bodies import KVTable
 from halfmoon.wire.command import Command
@@ -130,17 +130,21 @@ def rotate_secret(admin: AdminCore, access_key: str, secret_key: str | None, kee
 
     Raises:
         UsageError: a broker does not know previous secrets, and would end the one so far at once. Nothing was changed.
-        NetworkError: a master does not answer. Nothing was changed. A slave that does not is left out, see PartlyDone.
+        NetworkError: a master does not answer; nothing was changed. A slave that does not, or refuses us, is left out (PartlyDone).
         BrokerError: 209, there is no such account, or a previous secret of it is still good; AccessRefused.
         PartlyDone: as it says.
     """
     for broker in (yield from _members(admin)):
         try:
             reply = yield from _ask(admin, broker, GetBrokerRuntimeInfo())
-        except NetworkError:
+        except (NetworkError, AccessRefused):
             if "/" not in broker.name:
                 raise
-            continue
+            continue  # it refuses or misses the change as well, and is named then
+        except BrokerError as exc:  # such as an empty slave of RocketMQ
+            raise UsageError(
+                f"broker {broker.name} does not tell whether it keeps previous secrets, nothing was changed: {exc}"
+            ) from exc
         if PREVIOUS not in from_json(KVTable, reply.body).table:
             raise UsageError(f"broker {broker.name} keeps no previous secrets: nothing was changed")
     request = UpdateAndCreateAclConfig(access_key=access_key, secret_key=secret_key, keep_previous_ms=keep_ms)
