@@ -280,11 +280,14 @@ class Serving:
         if (master := self.standby.pair_master) is not None:
             epoch = max((row.epoch for row in self.standby.epochs.rows), default=0)
             texts[PAIR] = f"follower of {master or 'no master'}, epoch {epoch}"
-        reason = self.standby.unready()
-        faults = [f"the master's log is not copied: {reason}"] if reason is not None else []
+        faults = [] if (reason := self.standby.unready()) is None else [f"the master's log is not copied: {reason}"]
+        if (fault := self.standby.transactions.fault) is not None:
+            faults.append(f"{fault} (a broker that starts here reads the log for it)")
         if self.accounts_check is not None and self.accounts_check.differs:
             faults.append(DIFFER)
-        return texts | ({"brokerFaults": "; ".join(faults)} if faults else {})
+        if faults:
+            texts["brokerFaults"] = "; ".join(faults)
+        return texts
 
 
 def _nothing() -> None:
