@@ -25,8 +25,8 @@ from halfmoon.columns.keys import (
     TransactionRun,
     index_hash,
     keys_of,
-    number_of,
     property_of,
+    transaction_kind,
 )
 from halfmoon.columns.messages import ALL, AT_ONCE, DURABLE, NO_ANSWER, Group
 from halfmoon.columns.record import (
@@ -104,7 +104,6 @@ __all__ = [
     "index_entries",
     "index_hash",
     "keys_of",
-    "number_of",
     "parts_at",
     "parts_of",
     "prepared_rows",
@@ -122,6 +121,7 @@ __all__ = [
     "stored_properties",
     "tag_hash",
     "tag_matches",
+    "transaction_kind",
     "whole_records",
 ]
 

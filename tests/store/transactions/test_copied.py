@@ -370,6 +370,16 @@ def _no_commits(owner: Plant) -> None:
     owner(copying, "copied_records", fewer)
 
 
+def _no_single_records(owner: Plant) -> None:
+    real = copying.copied_records
+
+    def fewer(data: bytes, span: tuple[int, int], first: int, apart: Any, *more: Any) -> Any:
+        found = real(data, span, first, apart, *more)
+        return found if apart else (*found[:3], [])
+
+    owner(copying, "copied_records", fewer)
+
+
 def _settled_at_once(owner: Plant) -> None:
     def settle(self: TransactionIndex, index: int) -> None:
         self.files.none_below = max(self.files.none_below, index)
@@ -394,7 +404,7 @@ FAULTS: dict[str, Callable[[Plant], None]] = {
     "the watermark passes commits without an op record": lambda plant: plant(TransactionIndex, "hold", lambda self, offset: None),
     "states are taken before the watermark says so": _settled_at_once,
     "a cut leaves the index as it is": _not_cut,
-    "single records are left out": lambda plant: plant(copying, "_transaction", lambda place, record, data: []),
+    "single records are left out": _no_single_records,
 }
 
 
