@@ -19,6 +19,7 @@ from halfmoon.broker.consumers.groups import PATH as GROUPS
 from halfmoon.broker.consumers.locks import PATH as LOCKS
 from halfmoon.broker.consumers.offsets import PATH as OFFSETS
 from halfmoon.broker.copies.asking import answer, queue_ends
+from halfmoon.broker.copies.copied_timer import CopiedTimer
 from halfmoon.broker.copies.copies import EPOCHS
 from halfmoon.broker.copies.following import Following
 from halfmoon.broker.copies.states import States
@@ -119,6 +120,7 @@ class Standby:
         host, levels = pack_host(f"{settings.address}:{settings.port or 1}"), Levels(settings.delay_levels)
         self.store = Store.open(disk, store_settings, host, now, tag_code=levels.tag_code, is_slave=True)
         self.transactions = SlaveIndex(disk, self.store, store_settings, lambda: _settled_below(disk.read(OFFSETS)), now.steady)
+        self.timer = CopiedTimer(self.store, self._save)
         self.following = Following(settings, self.store, now, self._save_state, account)
         self.problem: str | None = "the master was not asked yet"
         self.pair_master: str | None = None
@@ -237,6 +239,7 @@ class Standby:
                     master = yield from self.ask()
                     if not master.is_ours:
                         yield from self.copy_tables(master.address)
+                        yield from self.timer.ask(master.address)
                     copied_at, self.problem, self.outdated, self.end_offset = at, None, None, master.end_offset
                     self.following.master = self.settings.master_slave_port or master.slave_port
             except HalfmoonError as exc:
