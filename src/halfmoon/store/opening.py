@@ -57,10 +57,11 @@ class Opening:
         last_run, quarantine = read_last_run(self._disk, self._checkpoint_file), Quarantine(self._disk)
         self._journal.begin(again=not last_run.clean)
         sizes = (self._settings.commit_log_file_bytes, self._settings.queue_file_bytes, self._indexing.index.file_bytes)
-        log_noted, queues_noted, index_noted = inventory.knows(*sizes)
+        _, queues_noted, index_noted = inventory.knows(*sizes)
         cut_short = load_log(
             self._disk, log.segments, quarantine,
-            written_offset=last_run.written_offset, lost_from=last_run.lost_from, noted=log_noted,
+            written_offset=last_run.written_offset, lost_from=last_run.lost_from,
+            noted_bytes=None if inventory.sizes is None else inventory.sizes.born,
         )  # fmt: skip
         rebuild = self._load_queues(last_run, sizes, noted=queues_noted)
         if last_run.lost:

@@ -17,10 +17,12 @@ FILE = 4096
 
 
 def load(
-    disk: SimDisk, *, written_offset: int = 0, lost_from: int | None = None, noted: bool = True
+    disk: SimDisk, *, size: int = FILE, written_offset: int = 0, lost_from: int | None = None, noted_bytes: int | None = FILE
 ) -> tuple[Segments, int | None]:
-    segments = Segments(disk, COMMIT_LOG, FILE)
-    cut_short = load_log(disk, segments, Quarantine(disk), written_offset=written_offset, lost_from=lost_from, noted=noted)
+    segments = Segments(disk, COMMIT_LOG, size)
+    cut_short = load_log(
+        disk, segments, Quarantine(disk), written_offset=written_offset, lost_from=lost_from, noted_bytes=noted_bytes
+    )
     return segments, cut_short
 
 
@@ -59,3 +61,26 @@ def test_a_file_of_another_size_is_refused_and_an_empty_last_one_removed():
 def test_records_that_must_be_there_make_their_file_missed():
     with pytest.raises(StoreError, match=f"{file_name(FILE)} is missing"):
         load(with_files((0, FILE)), written_offset=FILE + 5)
+
+
+@pytest.mark.parametrize("noted_bytes", [None, FILE])
+@pytest.mark.parametrize("wrong", [FILE // 2, 1000, 2 * FILE, 5000])
+@pytest.mark.parametrize("files", [((0, FILE),), ((0, FILE), (1, FILE)), ((3, FILE), (4, FILE), (5, FILE)), ((0, FILE), (1, 700))])
+def test_a_wrong_setting_of_the_size_is_answered_with_the_right_one_and_never_with_a_change_of_files(files, wrong, noted_bytes):
+    with pytest.raises(StoreError, match=f"Set mappedFileSizeCommitLog={FILE}") as caught:
+        load(with_files(*files), size=wrong, noted_bytes=noted_bytes)
+    may_be_cut = len(files) == 1 and noted_bytes is None and wrong > FILE
+    assert ("truncate" in str(caught.value)) == may_be_cut
+
+
+@pytest.mark.parametrize("noted_bytes", [None, FILE])
+@pytest.mark.parametrize("files", [((0, 1000), (1, FILE)), ((0, FILE), (1, 1000), (2, FILE)), ((0, 1000), (1, 1000), (2, 1000))])
+def test_a_file_that_was_cut_short_is_to_be_made_as_long_as_the_others(files, noted_bytes):
+    with pytest.raises(StoreError, match=rf"The file was cut short: make it as long again: truncate -s {FILE} {COMMIT_LOG}/0"):
+        load(with_files(*files), noted_bytes=noted_bytes)
+
+
+def test_nobody_is_told_to_cut_a_file_that_is_longer_than_the_others():
+    with pytest.raises(StoreError, match="put it back from a backup") as caught:
+        load(with_files((0, FILE + 1), (1, FILE)))
+    assert "truncate" not in str(caught.value)

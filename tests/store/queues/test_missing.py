@@ -278,7 +278,7 @@ def test_key_index_files_that_are_gone_are_rebuilt(which: int | None, stop: str,
 def test_a_change_of_sizes_is_still_refused_in_the_directory_of_another_broker():
     disk, _ = used_disk(stop="clean")
     remove(disk, "config/")
-    with pytest.raises(Exception, match="the setting says 12000"):
+    with pytest.raises(Exception, match=r"the setting says 12000.*Set mappedFileSizeConsumeQueue=6000"):
         Store.open(disk, small(queue_file_bytes=12000), HOST, instant(NOW))
     assert find_queues(disk, 6000, noted=False).broken == {}
     assert disk.exists(path_of(0))

@@ -19,16 +19,16 @@ log = logging.getLogger("halfmoon.store")
 
 
 def load_log(
-    disk: Disk, segments: Segments, quarantine: Quarantine, *, written_offset: int, lost_from: int | None, noted: bool
+    disk: Disk, segments: Segments, quarantine: Quarantine, *, written_offset: int, lost_from: int | None, noted_bytes: int | None
 ) -> int | None:  # fmt: skip
     """Find the files of the log; return where the one begins that was cut short and is made as long again, None: there is none.
 
     ``written_offset``: there were records, and so files, up to here. ``lost_from``: names from this offset on may be lost; None: no
-    name can be. ``noted``: files of the log were made here with the size in the settings.
+    name can be. ``noted_bytes``: the size with which files of the log were made here; None: it is not known.
 
     Raises StoreError, naming the file and what to do, when one is missing or has another size; OSError when the disk fails.
     """
-    offsets, cut_short = _usable_files(disk, segments, quarantine, noted=noted)
+    offsets, cut_short = _usable_files(disk, segments, quarantine, noted_bytes)
     gap = _first_gap(offsets, segments.file_bytes, lost_from)
     if gap is not None:
         place, missing = gap
@@ -80,7 +80,7 @@ def _first_gap(offsets: list[int], file_bytes: int, lost_from: int | None) -> tu
     return None
 
 
-def _usable_files(disk: Disk, segments: Segments, quarantine: Quarantine, *, noted: bool) -> tuple[list[int], int | None]:
+def _usable_files(disk: Disk, segments: Segments, quarantine: Quarantine, noted_bytes: int | None) -> tuple[list[int], int | None]:
     """Return the offsets of the log's files, sorted, each of the right size, and of the one that was cut short.
 
     What is no file of the log goes into quarantine.
@@ -89,7 +89,7 @@ def _usable_files(disk: Disk, segments: Segments, quarantine: Quarantine, *, not
     offsets = sorted(offset for name in disk.list(COMMIT_LOG) if (offset := file_offset(name)) is not None)
     sizes = {offset: disk.file_size(segments.path(offset)) for offset in offsets}
     first_whole = next((offset for offset in offsets if sizes[offset] == size), None)
-    size_known = noted or first_whole is not None
+    size_known = noted_bytes == size or first_whole is not None
     usable, cut_short = list[int](), None
     for offset in offsets:
         path, bytes_there, is_last = segments.path(offset), sizes[offset], offset == offsets[-1]
@@ -103,12 +103,40 @@ def _usable_files(disk: Disk, segments: Segments, quarantine: Quarantine, *, not
             usable.append(offset)
             cut_short = offset
         else:
-            raise StoreError(
-                f"{path} has {bytes_there} bytes, but the files of the log have {size} (mappedFileSizeCommitLog):"
-                " the size of files cannot change once there are messages."
-                f" If the file was cut short, make it as long again: truncate -s {size} {path}"
-            )
+            raise StoreError(_wrong_size(path, bytes_there, size, _size_of_files(sizes, size, noted_bytes)))
     while usable and sizes[usable[-1]] == 0:  # the process was killed while it created the file
         disk.remove(segments.path(usable.pop()))
         segments.directory_dirty = True
     return usable, cut_short
+
+
+def _size_of_files(sizes: dict[int, int], setting: int, noted_bytes: int | None) -> int | None:
+    """Return the size with which the files of the log were made; None: the only file is shorter than the setting, and may be cut.
+
+    What was noted counts, then the names, which are offsets of first bytes, then the longest file. ``sizes``: by offset, sorted.
+    """
+    longest = max(sizes.values())
+    if noted_bytes is not None and (noted_bytes in sizes.values() or noted_bytes > longest):
+        return noted_bytes
+    step = min((after - before for before, after in pairwise(sizes)), default=None)
+    if step is None:
+        return longest if longest > setting else None
+    if setting == step or (setting == longest and step % longest == 0):  # a larger step: a file is missing
+        return setting
+    return longest if longest and step % longest == 0 else step
+
+
+def _wrong_size(path: str, bytes_there: int, setting: int, believed: int | None) -> str:
+    """Return what is wrong with a file, and what to do: a file is made longer only where it was cut, and never shorter."""
+    text = (
+        f"{path} has {bytes_there} bytes, but mappedFileSizeCommitLog says {setting}:"
+        " the size of files cannot change once there are messages."
+    )
+    longer = f"make it as long again: truncate -s {setting} {path}"
+    if believed is None:
+        return f"{text} Set mappedFileSizeCommitLog={bytes_there}. Only if the file was cut short, {longer}"
+    if believed != setting:
+        return f"{text} Set mappedFileSizeCommitLog={believed}"
+    if bytes_there < setting:
+        return f"{text} The file was cut short: {longer}"
+    return f"{text} Something was added to the file, or it is of another store: put it back from a backup"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from halfmoon.errors import StoreError
@@ -65,15 +66,21 @@ def find_queues(disk: Disk, file_bytes: int, *, noted: bool) -> QueuesOnDisk:
                         queues[key] = queue
                 except StoreError as error:
                     broken[key] = str(error)
-    if broken and not queues and not noted and not _some_file_of(disk, broken, file_bytes):
-        raise StoreError(next(iter(broken.values())))
+    if broken and not queues and not noted and file_bytes not in _sizes_of(disk, broken):
+        sizes = _sizes_of(disk, broken)
+        raise StoreError(f"{next(iter(broken.values()))}. Set mappedFileSizeConsumeQueue={max(sizes)}")
     return QueuesOnDisk(queues, broken)
 
 
-def _some_file_of(disk: Disk, keys: dict[Key, str], file_bytes: int) -> bool:
+def _sizes_of(disk: Disk, keys: Iterable[Key]) -> set[int]:
+    """Return the sizes of the files of queues that have files."""
     directories = [queue_directory(*key) for key in keys]
-    paths = [f"{directory}/{name}" for directory in directories for name in disk.list(directory) if file_offset(name) is not None]
-    return any(disk.file_size(path) == file_bytes for path in paths)
+    return {
+        disk.file_size(f"{directory}/{name}")
+        for directory in directories
+        for name in disk.list(directory)
+        if file_offset(name) is not None
+    }
 
 
 def drop_deleted(disk: Disk, on_disk: QueuesOnDisk, inventory: Inventory) -> None:
