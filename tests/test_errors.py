@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from halfmoon import errors
-from halfmoon.errors import AccessRefused, BrokerError, HalfmoonError, NetworkError, ResponseCode, broker_error
+from halfmoon.errors import AccessRefused, BrokerError, HalfmoonError, NetworkError, ResponseCode, broker_error, kind_of
 
 
 @pytest.mark.parametrize("code", sorted(BrokerError.by_code))
@@ -86,3 +86,11 @@ def test_what_a_user_needs_stands_first_in_an_error():
         == "Could not send to TP_OWN: broker-b: forbidden (code 16 NO_PERMISSION) (2 attempts in 3 ms, at broker-a, broker-b)"
     )
     assert (failed.retry, full.retry) == (True, False)
+
+
+def test_the_kind_of_every_error_is_a_word_without_underscores_and_one_of_its_own() -> None:
+    classes = [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, HalfmoonError)]
+    kinds = [kind_of(cls.__new__(cls)) for cls in classes]
+    assert [kind for kind in kinds if "_" in kind] == []
+    assert len(set(kinds)) == len(classes)
+    assert kind_of(broker_error(1, "why")) == "SystemError"

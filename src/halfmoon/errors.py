@@ -239,6 +239,11 @@ def text_of(error: BaseException) -> str:
     return f"{error.remark or 'refused'} (code {code_text(error.code)})" if isinstance(error, BrokerError) else str(error)
 
 
+def kind_of(error: BaseException) -> str:
+    """Return the kind of an error in JSON: the name of its class, without the underscore that keeps it apart from Python's own."""
+    return type(error).__name__.strip("_")
+
+
 class HalfRolledBack(HalfmoonError):
     """A half message was stored, but a promise of its broker (flush, slave) was not kept in time: it was rolled back.
 

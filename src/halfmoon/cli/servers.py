@@ -21,7 +21,7 @@ from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.places import data_home
 from halfmoon.client.constructors.name_servers import NAMESERVER_VARIABLES, default_name_servers
 from halfmoon.documentation import see
-from halfmoon.errors import HalfmoonError, SettingError, UsageError
+from halfmoon.errors import HalfmoonError, SettingError, UsageError, kind_of
 from halfmoon.logs import to_stderr
 from halfmoon.programs.cluster import BROKERS_MAX, cluster
 from halfmoon.programs.configuration import BROKER, NAME_SERVER, ServerSettings, configuration
@@ -256,10 +256,15 @@ def settings_from(name: str, values: Mapping[str, Any], environment: Mapping[str
     return settings
 
 
+LEASE_OR_SLAVE = "--lease decides who is the slave of whom: leave out --slave-of, and give both members one --broker-name"
+
+
 def _of_slave(values: Mapping[str, Any]) -> list[str]:
     """Return the assignments of a slave: it has the name of its master. Raises UsageError."""
     if values.get("slave_of") is None:
         return []
+    if values.get("lease") is not None:
+        raise UsageError(LEASE_OR_SLAVE)
     if values.get("broker_name") is not None:
         raise UsageError("--slave-of NAME is the name of the broker: leave out --broker-name")
     return [f"broker.name={values['slave_of']}"]
@@ -273,7 +278,7 @@ def _check_pair(name: str, settings: ServerSettings, values: Mapping[str, Any]) 
         if settings.broker.copies_min > 1:
             raise UsageError("copies_min=2 is for a pair: give --lease, or leave it out")
     elif values.get("slave_of") is not None:
-        raise UsageError("--lease decides who is the slave of whom: leave out --slave-of")
+        raise UsageError(LEASE_OR_SLAVE)
     elif name == "serve":
         raise UsageError(
             "a pair has its name servers in processes of their own: start halfmoon nameserver, and halfmoon broker with --lease "
@@ -405,7 +410,7 @@ def _say_ready(programs: Programs, data: Path, watched_at: str, console: str, *,
     for program in programs:
         if program.pair_member is not None and program.serving is None:
             facts |= {"pair": program.pair_member.name, "broker": program.pair_member.address}
-            texts.append(f"member {program.pair_member.address} of the pair {program.pair_member.name}")
+            texts.append(f"member {program.pair_member.address} of the pair {program.pair_member.name} waits for the lease")
         if program.serving is not None:
             own = program.serving.settings
             facts |= {"slave_of": own.name, "broker_id": own.broker_id, "broker": program.address, "nameserver": own.nameserver}
@@ -421,6 +426,6 @@ def _say_ready(programs: Programs, data: Path, watched_at: str, console: str, *,
 
 def _refused(name: str, error: Exception, *, as_json: bool) -> int:
     text = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
-    facts = {"error": text, "kind": type(error).__name__, "code": None}  # as other commands say it
+    facts = {"error": text, "kind": kind_of(error), "code": None}  # as other commands say it
     say(json.dumps(facts) if as_json else f"halfmoon {name}: {text}", error=True)
     return 2 if isinstance(error, UsageError) else 1

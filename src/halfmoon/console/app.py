@@ -35,6 +35,7 @@ from halfmoon.errors import (
     SettingError,
     TopicNotFound,
     UsageError,
+    kind_of,
     text_of,
 )
 from halfmoon.logs import escaped
@@ -191,7 +192,7 @@ class Console:
             _log_once(str(error))
         known = next(status for kind, status in STATUSES.items() if isinstance(error, kind))
         status = error.status if isinstance(error, RequestRefused) else known
-        facts = {"error": escaped(text_of(error)), "kind": type(error).__name__, "status": status.value}
+        facts = {"error": escaped(text_of(error)), "kind": kind_of(error), "status": status.value}
         if _wants_json(request):
             return Response(self.renderer.json(facts), status, media_type="application/json")
         if status is HTTPStatus.UNAUTHORIZED and request.method == "GET" and "x-live" not in request.headers:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -141,3 +142,18 @@ def facts_of(value: Any) -> Any:
 def share_text(share: float | None) -> str:
     """Return a share in percent, ``-`` for none."""
     return "-" if share is None else f"{share:.0%}"
+
+
+NO_BROKER = "no broker is registered with the name server"
+NO_BROKER_REMEDY = "start one, or look at its log and its --nameserver; halfmoon doctor says what is wrong"
+
+
+def no_master_text(broker: str, waiting: Sequence[str]) -> str:
+    """Return that a broker has no master, with the addresses of its other members."""
+    return f"{broker} has no master; {', '.join(waiting)} {'follows and waits' if len(waiting) == 1 else 'follow and wait'}"
+
+
+def absent_text(brokers: Mapping[str, Mapping[int, str]]) -> str:
+    """Return why no broker has a master: which members wait, or that no broker is registered. ``brokers``: addresses by id."""
+    waiting = [no_master_text(name, [*addresses.values()]) for name, addresses in sorted(brokers.items()) if addresses]
+    return "; ".join(waiting) or f"{NO_BROKER}: {NO_BROKER_REMEDY}"

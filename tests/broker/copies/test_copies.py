@@ -136,10 +136,11 @@ def test_only_a_master_whose_follower_is_there_and_has_everything_gives_up_its_r
 
     port = Port(pair)
     assert refusal(talk) == "this broker cannot give up its role: it is not in a pair"
-    assert refusal(pair) == "this broker cannot give up its role: the pair is not complete: nobody else has everything"
+    alone = "the pair is not complete: nobody else has everything; start the follower, and wait until it follows"
+    assert refusal(pair) == f"this broker cannot give up its role: {alone}"
     port.follow(port.connect(1))
     port.core.lost(1, pair.instant)
-    assert refusal(pair) == "this broker cannot give up its role: the follower is not connected"
+    assert refusal(pair) == "this broker cannot give up its role: the follower is not connected: start it, or look at its log"
     assert not pair.broker.copies.is_switching
     port.follow(port.connect(2))
     assert refusal(pair) is None

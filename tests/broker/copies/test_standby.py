@@ -165,6 +165,7 @@ def described(**texts: str) -> bytes:
     ("header", "body", "why"),
     [
         (GetBrokerConfig, b"brokerName=broker-b\n", "is broker broker-b, not broker-a"),
+        (GetBrokerConfig, b"brokerName=broker-a\nbrokerId=1\n", "10911 is not the master"),
         (GetBrokerConfig, b"brokerName=broker-a\nhaListenPort=x\n", "does not describe itself"),
         (GetBrokerRuntimeInfo, b'{"table":{"commitLogMinOffset":"x","commitLogMaxOffset":"1"}}', "does not describe itself"),
         (GetBrokerRuntimeInfo, b'{"table":{}}', "does not describe itself"),

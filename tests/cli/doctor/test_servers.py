@@ -33,3 +33,12 @@ def test_a_clock_that_differs_is_a_warning(monkeypatch):
     clock = list(servers._broker("broker a", "V", info, 1.0))[1]
 
     assert (clock.state, clock.what) == ("warning", "is 20 s ahead of this machine's")
+
+
+@pytest.mark.parametrize(("info", "page"), [({"pairState": "follower of no master, epoch 3"}, "pairs"), ({}, "production")])
+def test_a_fault_of_a_member_of_a_pair_names_the_page_about_pairs(info, page):
+    info = {"brokerFaults": "127.0.0.1:21011 is not the master", **info}
+
+    check = next(servers._broker("broker broker-a (1)", "V", info, 1.0))
+
+    assert (check.state, check.what, page in check.do) == ("problem", "127.0.0.1:21011 is not the master", True)

@@ -31,6 +31,7 @@ SECRET = "geheim"
     ("command", "arguments", "reason"),
     [
         ("broker", (*LEASE, "--slave-of", "broker-a"), "--lease decides who is the slave of whom: leave out --slave-of"),
+        ("broker", (*LEASE, "--slave-of", "broker-a", "--broker-name", "broker-a"), "--lease decides who is the slave of whom"),
         ("broker", ("--set", "lease=etcd://a", "--slave-of", "broker-a"), "leave out --slave-of"),
         ("broker", (*LEASE, "--broker-port", "0"), "a member of a pair needs a port of its own: set broker.port (--broker-port)"),
         ("serve", ("--set", "lease=etcd://127.0.0.1:1"), "start halfmoon nameserver, and halfmoon broker with --lease"),
@@ -70,8 +71,8 @@ def test_people_read_that_a_member_runs_and_of_which_pair(tmp_path: Path) -> Non
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         try:
             assert process.stdout is not None
-            ready = f"halfmoon ready: member 127.0.0.1:{port} of the pair DefaultCluster/broker-a, data in {tmp_path}\n"
-            assert process.stdout.readline() == ready
+            ready = f"halfmoon ready: member 127.0.0.1:{port} of the pair DefaultCluster/broker-a waits for the lease, data in "
+            assert process.stdout.readline() == f"{ready}{tmp_path}\n"
         finally:
             process.terminate()
 

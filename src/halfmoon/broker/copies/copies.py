@@ -78,9 +78,9 @@ class Copies(Service):
         if pair is None:
             why = "it is not in a pair"
         elif not pair.is_complete:
-            why = "the pair is not complete: nobody else has everything"
+            why = "the pair is not complete: nobody else has everything; start the follower, and wait until it follows"
         elif not any(slave.member in pair.lease.others for slave in self.feeding.slaves.values()):
-            why = "the follower is not connected"
+            why = "the follower is not connected: start it, or look at its log"
         if why is not None:
             raise BrokerError(f"this broker cannot give up its role: {why}")
         self.is_switching = True

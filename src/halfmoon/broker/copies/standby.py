@@ -260,6 +260,8 @@ class Standby:
         master = _described(address, texts, config)
         if (name := config.get("brokerName")) != self.settings.name:
             raise NotCopied(f"{address} is broker {name}, not {self.settings.name}")
+        if config.get("brokerId", "0") != "0":
+            raise NotCopied(f"{address} is not the master")
         size = self._store_settings.commit_log_file_bytes
         if (theirs := config.get("mappedFileSizeCommitLog")) != str(size):
             raise NotCopied(

@@ -13,9 +13,10 @@ from halfmoon.cli.shared.app import App, Argument, Option
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.options import LOCAL, Cluster, Json, NameServer, pairs
 from halfmoon.cli.shared.output import show_json, show_table
-from halfmoon.errors import BrokerError, HalfmoonError, UsageError
+from halfmoon.errors import BrokerError, HalfmoonError, NetworkError, UsageError
 from halfmoon.model import split_addresses
 from halfmoon.programs.described import known_settings, setting_rows, without_effect
+from halfmoon.shown.texts import absent_text
 
 app = App(
     help="Show and change the settings of running brokers and name servers.\n\nExample: halfmoon config get transactionTimeOut",
@@ -123,13 +124,19 @@ def _change(admin: halfmoon.Admin, of: str, server: AskedServer, values: dict[st
 
 
 def _servers(admin: halfmoon.Admin, of: str, nameserver: str, broker: str | None, cluster: str | None) -> list[AskedServer]:
-    """Return the servers that a command asks: name servers, or masters. Raises UsageError if there are none."""
+    """Return the servers that a command asks: name servers, or masters.
+
+    Raises UsageError if there is no such broker, NetworkError if it has no master.
+    """
     if of == "nameserver":
         return [AskedServer(address, address) for address in split_addresses(nameserver)]
     info = admin.cluster()
     names = sorted(info.broker_addr_table if cluster is None else info.cluster_addr_table.get(cluster, []))
     servers = [AskedServer(name, address) for name in names if (address := info.broker_addr_table[name].broker_addrs.get(0))]
     chosen = [server for server in servers if broker is None or broker in server]
+    waiting = {name: info.broker_addr_table[name].broker_addrs for name in names if broker in (None, name)}
+    if not chosen and (waiting or not info.broker_addr_table):
+        raise NetworkError(absent_text(waiting))
     if not chosen:
         raise UsageError(f"there is no such broker; known: {', '.join(server.name for server in servers) or 'none'}")
     return chosen

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import click
@@ -13,7 +14,7 @@ from halfmoon.cli.shared.options import LOCAL, Json, NameServer
 from halfmoon.cli.shared.output import show_json, show_table
 from halfmoon.errors import UsageError
 from halfmoon.results import BrokerStatus
-from halfmoon.shown.texts import rate_text, share_text, size_text, span_text
+from halfmoon.shown.texts import absent_text, rate_text, share_text, size_text, span_text
 
 app = App(invoke_without_command=True)
 
@@ -24,7 +25,7 @@ def cluster(nameserver: NameServer = LOCAL, as_json: Json = False) -> None:
 
     Columns: the id (0: a master), the address, the version, messages in and out per second, the share of the disk in use, and of
     slaves how far they are behind. Below them stand the masters of pairs with who follows, and brokers that do not answer, refuse
-    to, or report a fault; exit code 1 if there is one.
+    to, report a fault, or have no master. Exit code 1 if there is one, or no broker at all.
 
     Example: halfmoon cluster
     """
@@ -45,7 +46,9 @@ def cluster(nameserver: NameServer = LOCAL, as_json: Json = False) -> None:
                 say(f"{broker.name}/{broker.id}: {broker.pair}")
             if broker.fault:
                 say(f"{broker.name}/{broker.id}: {broker.fault}")
-    if any(broker.fault for broker in brokers):
+    if not as_json and (absent := _absent(brokers)):
+        say(absent)
+    if _absent(brokers) or any(broker.fault for broker in brokers):
         raise click.exceptions.Exit(1)
 
 
@@ -91,6 +94,15 @@ def takeover(
         show_json(taken)
     else:
         say(f"{taken.master} is the master of {taken.broker} now; it was {taken.was or 'unknown'} ({taken.took_ms / 1000:.1f} s)")
+
+
+def _absent(brokers: Sequence[BrokerStatus]) -> str:
+    """Return which brokers have no master, or that there is no broker; empty: each has one."""
+    members: dict[str, dict[int, str]] = {}
+    for broker in brokers:
+        members.setdefault(broker.name, {})[broker.id] = broker.address
+    masterless = {name: addresses for name, addresses in members.items() if 0 not in addresses}
+    return absent_text(masterless) if masterless or not brokers else ""
 
 
 def _cells(broker: BrokerStatus) -> tuple[str, ...]:

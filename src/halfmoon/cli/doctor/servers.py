@@ -16,6 +16,7 @@ from halfmoon.cli.shared.target import CREDENTIALS
 from halfmoon.documentation import see
 from halfmoon.errors import AccessRefused, HalfmoonError, NetworkError, text_of
 from halfmoon.results import StatusLimits
+from halfmoon.shown.texts import no_master_text
 
 CONNECT_S = 2.0
 SLOW_MS = 100.0
@@ -116,14 +117,19 @@ def _far(name: str, took_ms: float, what: str) -> Check:
 def cluster(nameserver: str) -> Iterator[Check]:
     """Yield the checks of the brokers that name servers know, and of the account. Raises HalfmoonError."""
     with halfmoon.Admin(nameserver=nameserver) as admin:
+        brokers = admin.cluster().broker_addr_table
         members = [
             (f"broker {name}" + (f" ({broker_id})" if broker_id else ""), address)
-            for name, data in sorted(admin.cluster().broker_addr_table.items())
+            for name, data in sorted(brokers.items())
             for broker_id, address in sorted(data.broker_addrs.items())
         ]
         if not members:
             yield Check("brokers", PROBLEM, "the name servers know no broker", f"halfmoon broker --nameserver '{nameserver}'")
             return
+        for name, data in sorted(brokers.items()):
+            if 0 not in data.broker_addrs:
+                text = no_master_text(name, list(data.broker_addrs.values()))
+                yield Check(f"master of {name}", PROBLEM, text, f"start it, or see the logs of the others; {see('pairs')}")
         answered, versions = False, set[str]()
         for name, address in members:
             try:
@@ -153,7 +159,7 @@ def cluster(nameserver: str) -> Iterator[Check]:
 
 def _broker(name: str, version: str, info: Mapping[str, str], took_ms: float) -> Iterator[Check]:
     if fault := info.get("brokerFaults"):
-        yield Check(name, PROBLEM, fault, f"see {see('production')}")
+        yield Check(name, PROBLEM, fault, f"see {see('pairs' if 'pairState' in info else 'production')}")
     if pair := info.get("pairState"):
         yield Check(f"pair of {name}", OK if fault is None else NOTE, pair)
     yield _far(name, took_ms, f"version {version}, answers")

@@ -14,7 +14,7 @@ from unicodedata import combining, east_asian_width
 
 from halfmoon.cli.shared.app import lines_wanted
 from halfmoon.cli.shared.lines import LINE_MAX, plain, say
-from halfmoon.errors import HalfmoonError, NoNameServerAnswers, UsageError, text_of
+from halfmoon.errors import HalfmoonError, NoNameServerAnswers, UsageError, kind_of, text_of
 
 
 def show_json(value: Any, *, rows: str | None = None, flush: bool = True) -> None:
@@ -172,7 +172,7 @@ NO_NAME_SERVER = "give its address by --nameserver HOST:PORT, or start one: half
 def report(error: HalfmoonError, *, as_json: bool) -> int:
     """Write an error to standard error and return the exit code: 2 when the caller must change something, else 1."""
     if as_json:
-        facts: dict[str, Any] = {"error": str(error), "kind": type(error).__name__, "code": getattr(error, "code", None)}
+        facts: dict[str, Any] = {"error": str(error), "kind": kind_of(error), "code": getattr(error, "code", None)}
         sys.stderr.write(_json(facts) + "\n")
     else:
         say(f"halfmoon: {text_of(error)}", error=True)

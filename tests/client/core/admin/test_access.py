@@ -265,7 +265,7 @@ def test_a_broker_whose_master_is_not_registered_is_changed_at_its_slave_and_the
     ):
         script.run(put_account(core, "shop-service", "the secret"))
     with_members(script)
-    with pytest.raises(UsageError, match="no broker is known"):
+    with pytest.raises(NetworkError, match="no broker is registered with the name server: start one"):
         script.run(put_account(core, "shop-service", "the secret"))
 
 

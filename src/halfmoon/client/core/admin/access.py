@@ -14,7 +14,7 @@ from halfmoon.client.core.admin.pages import Master
 from halfmoon.client.core.ask import ask, at_each
 from halfmoon.effects import Op, gather
 from halfmoon.errors import AccessRefused, BrokerError, HalfmoonError, NetworkError, UsageError
-from halfmoon.shown.texts import time_text
+from halfmoon.shown.texts import absent_text, time_text
 from halfmoon.wire.bodies import KVTable
 from halfmoon.wire.command import Command
 from halfmoon.wire.headers.access import (
@@ -70,7 +70,7 @@ def accounts(admin: AdminCore, *, failing: list[str] | None = None) -> Op[list[A
 def _members(admin: AdminCore) -> Op[list[Master]]:
     """Return all brokers, slaves too, by name. One whose master is not registered has that without an address.
 
-    Raises UsageError when there are none.
+    Raises NetworkError when there are none.
     """
     table = (yield from admin.cluster()).broker_addr_table
     found = []
@@ -78,7 +78,7 @@ def _members(admin: AdminCore) -> Op[list[Master]]:
         addresses = {0: "", **table[name].broker_addrs}
         found += [Master(name if number == 0 else f"{name}/{number}", addresses[number]) for number in sorted(addresses)]
     if not found:
-        raise UsageError("no broker is known")
+        raise NetworkError(absent_text({}))
     return found
 
 

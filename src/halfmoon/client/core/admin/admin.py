@@ -19,6 +19,7 @@ from halfmoon.errors import (
     ConsumerNotOnline,
     GroupNotFound,
     HalfmoonError,
+    NetworkError,
     NoRoute,
     QueryNotFound,
     RequestNotSupported,
@@ -32,6 +33,7 @@ from halfmoon.errors import (
 from halfmoon.limits import REASON_LENGTH_MAX
 from halfmoon.model import MessageQueue
 from halfmoon.results import ClientList, ConnectedClient
+from halfmoon.shown.texts import absent_text
 from halfmoon.wire.bodies import (
     ClientConnection,
     ClusterInfo,
@@ -153,13 +155,18 @@ class AdminCore:
         return from_json(ClusterInfo, reply.body)
 
     def masters(self, cluster: str | None = None) -> Op[dict[str, str]]:
-        """Return the address of each master of a cluster, or of all, by broker name. Raises UsageError when there are none."""
+        """Return the address of each master of a cluster, or of all, by broker name.
+
+        Raises UsageError for an unknown cluster, NetworkError when no master is registered.
+        """
         info = yield from self.cluster()
         names = info.broker_addr_table if cluster is None else info.cluster_addr_table.get(cluster, [])
         brokers = {name: info.broker_addr_table[name] for name in sorted(names) if name in info.broker_addr_table}
         addresses = {name: address for name, broker in brokers.items() if (address := broker.broker_addrs.get(0))}
         if not addresses:
-            raise UsageError(f"no broker is known{'' if cluster is None else f' in cluster {cluster!r}'}")
+            if cluster is not None and not brokers:
+                raise UsageError(f"no broker is known in cluster {cluster!r}")
+            raise NetworkError(absent_text({name: broker.broker_addrs for name, broker in brokers.items()}))
         return addresses
 
     def broker_runtime_info(self, broker_address: str) -> Op[dict[str, str]]:

@@ -24,7 +24,7 @@ class BatchesAt(BatchList):
 def batches(admin: AdminCore, transactional_id: str | None = None, *, failing: list[str] | None = None) -> Op[list[BatchesAt]]:
     """Return the transactional ids of batch transactions of every broker, or one of them, with what is undecided.
 
-    Raises the error of any broker, unless it is named in ``failing`` (see `answers_of`); UsageError when no broker is known.
+    Raises the error of any broker, unless it is named in ``failing`` (see `answers_of`); NetworkError when no master is registered.
     """
     brokers = yield from masters(admin)
     outcomes = yield from gather([_batches(admin, broker, transactional_id) for broker in brokers])

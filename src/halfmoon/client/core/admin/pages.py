@@ -9,7 +9,6 @@ from typing import Generic, NamedTuple, TypeVar
 from halfmoon.client.core.admin.admin import AdminCore, answers_of
 from halfmoon.client.core.cursor import Offset, cursor, places
 from halfmoon.effects import Op, gather
-from halfmoon.errors import UsageError
 
 PAGE_MAX = 1000
 """Most rows of one answer."""
@@ -37,12 +36,8 @@ class Listed(NamedTuple, Generic[T]):
 
 
 def masters(admin: AdminCore) -> Op[list[Master]]:
-    """Return all masters, by name. Raises UsageError when there are none."""
-    table = (yield from admin.cluster()).broker_addr_table
-    brokers = [Master(name, table[name].broker_addrs[0]) for name in sorted(table) if 0 in table[name].broker_addrs]
-    if not brokers:
-        raise UsageError("no broker is known")
-    return brokers
+    """Return all masters, by name. Raises NetworkError when there are none."""
+    return [Master(name, address) for name, address in (yield from admin.masters()).items()]
 
 
 def count_of(count: int) -> int:

@@ -211,7 +211,7 @@ def test_a_cluster_without_brokers_is_down():
     script, core = script_of({})
     for groups in (True, False):
         found = script.run(status(core, groups=groups))
-        assert (found.health, found.faults) == ("down", ["no broker is known"])
+        assert (found.health, found.faults) == ("down", ["no broker is registered with the name server"])
 
 
 def test_without_groups_only_brokers_are_asked():

@@ -81,7 +81,6 @@ def test_it_waits_no_longer_than_it_may() -> None:
     ("world", "name", "reason"),
     [
         (lambda: World((0, A, 3)), "broker-z", "there is no broker 'broker-z'; known: broker-a"),
-        (lambda: World((0, "", None)), "broker-a", "the name servers know no master of broker-a now"),
         (lambda: World((0, A, None)), "broker-a", "broker broker-a at broker-a:1 is not in a pair: start it with --lease"),
         (lambda: World((0, A, 3), switch=Reply(3, remark="x")), "broker-a", "broker broker-a at broker-a:1 cannot change its role"),
     ],
@@ -94,3 +93,8 @@ def test_who_cannot_be_switched_is_told_why(world: Callable[[], World], name: st
 def test_a_refusal_of_the_master_is_passed_on() -> None:
     with pytest.raises(BrokerError, match="the pair is not complete"):
         World((0, A, 3), switch=Reply(1, remark="this broker cannot give up its role: the pair is not complete")).switch()
+
+
+def test_a_broker_without_a_master_is_told_with_the_member_that_waits() -> None:
+    with pytest.raises(NetworkError, match="broker-a has no master; broker-b:1 follows and waits"):
+        World((0, "", None)).switch()

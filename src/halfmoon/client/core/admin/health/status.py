@@ -14,7 +14,7 @@ from halfmoon.effects import Op, gather, now
 from halfmoon.errors import AccessRefused, BrokerError, HalfmoonError, NetworkError, TopicNotFound, UsageError, text_of
 from halfmoon.limits import REASON_LENGTH_MAX
 from halfmoon.results import BrokerStatus, ClusterStatus, Finding, GroupHealth, StatusLimits
-from halfmoon.shown.texts import count_text, span_text
+from halfmoon.shown.texts import NO_BROKER, NO_BROKER_REMEDY, count_text, no_master_text, span_text
 from halfmoon.wire.bodies import TransactionStats, from_json
 from halfmoon.wire.headers.transaction import GetTransactionStats
 
@@ -36,9 +36,11 @@ def status(admin: AdminCore, limits: StatusLimits | None = None, *, groups: bool
         found = yield from brokers(admin)
     except (NetworkError, BrokerError, UsageError) as exc:
         return ClusterStatus(at_ms, "no access" if isinstance(exc, AccessRefused) else "down", [text_of(exc)], [], {})
-    findings = [*_of_brokers(found, limits), *_of_certificates(found, limits, at_ms)]
+    masterless = _masterless(found)
+    findings = [*masterless, *_of_brokers(found, limits), *_of_certificates(found, limits, at_ms)]
     states = {broker.state for broker in found}
-    if groups is not False and "reports" in states:
+    has_master = any(broker.id == 0 for broker in found)
+    if groups is not False and "reports" in states and has_master:
         names = None if groups is True else groups
         try:
             health = yield from groups_health(admin, names, failing=failing, stuck_ms=limits.stuck_ms)
@@ -49,7 +51,7 @@ def status(admin: AdminCore, limits: StatusLimits | None = None, *, groups: bool
         findings += yield from _dead_letters(admin, failing)
     faults = [_fault(finding) for finding in findings if finding.severity != "note"]
     faults += [f"not reported: {text}" for text in failing]
-    word = _health(states, is_faulty=bool(faults))
+    word = _health(states, is_faulty=bool(faults)) if has_master else "down"
     backlog = {name: backlog_of(each) for name, each in health.items()}
     return ClusterStatus(at_ms, word, faults, found, backlog, by_severity(findings))
 
@@ -69,9 +71,18 @@ def _fault(finding: Finding) -> str:
     return what if finding.group is None else f"{finding.group}: {what[:1].lower()}{what[1:]}"
 
 
+def _masterless(brokers: Sequence[BrokerStatus]) -> list[Finding]:
+    """Return the brokers of which no master is registered."""
+    members: dict[str, dict[int, str]] = {}
+    for broker in brokers:
+        members.setdefault(broker.name, {})[broker.id] = broker.address
+    do = "Start its master. In a pair the log of a member says what it waits for: `halfmoon docs pairs`."
+    return [Finding("no-master", no_master_text(name, list(all_.values())), do) for name, all_ in members.items() if 0 not in all_]
+
+
 def _of_brokers(brokers: Sequence[BrokerStatus], limits: StatusLimits) -> Iterator[Finding]:
     if not brokers:
-        yield Finding("no-brokers", "no broker is known", "Start a broker, and see which name server it registers with.")
+        yield Finding("no-brokers", NO_BROKER, NO_BROKER_REMEDY[:1].upper() + NO_BROKER_REMEDY[1:] + ".")
     for broker in brokers:
         if broker.fault:
             do = "Give an account that it knows." if broker.state == "no access" else "See the broker's log."

@@ -7,6 +7,7 @@ from halfmoon.client.core.ask import ask
 from halfmoon.effects import Op, sleep, steady
 from halfmoon.errors import HalfmoonError, NetworkError, RequestNotSupported, UsageError
 from halfmoon.results import MasterSwitch
+from halfmoon.shown.texts import absent_text
 from halfmoon.wire.headers.admin import SwitchMaster
 
 SWITCHED_MS = 30_000
@@ -22,16 +23,16 @@ def switch_master(admin: AdminCore, name: str, *, timeout_ms: int = SWITCHED_MS)
     master as long as their time allows; those of others fail, and may be repeated.
 
     Raises:
-        UsageError: no such broker is known, it has no master now, or it is not in a pair.
+        UsageError: no such broker is known, or it is not in a pair.
         BrokerError: the master refuses: the pair is not complete, or the follower is not connected.
-        NetworkError: the master does not answer; or it agreed, and within the time no other master was registered.
+        NetworkError: there is no master now; it does not answer; or it agreed, and within the time no other master was registered.
     """
     brokers = (yield from admin.cluster()).broker_addr_table
     if name not in brokers:
         raise UsageError(f"there is no broker {name!r:.100}; known: {', '.join(sorted(brokers)) or 'none'}")
     before = brokers[name].broker_addrs.get(0)
     if not before:
-        raise UsageError(f"the name servers know no master of {name} now")
+        raise NetworkError(absent_text({name: brokers[name].broker_addrs}), name)
     epoch = yield from _epoch(admin, before)
     if epoch is None:
         raise UsageError(f"broker {name} at {before} is not in a pair: start it with --lease, and another of the same name")
