@@ -21,8 +21,13 @@ def test_pages_are_listed_with_their_titles_and_shown(run_alone):
 
 
 @pytest.mark.parametrize(
-    ("name", "begins"), [("halfmoon.service", "# A broker"), ("alerts.yml", "#"), ("prometheus.yml", "#"), ("grafana.json", "{")]
-)
+    ("name", "begins"),
+    [
+        ("halfmoon.service", "# A broker with its name server"), ("halfmoon-broker.service", "# A broker alone"),
+        ("halfmoon-nameserver.service", "# A name server alone"), ("alerts.yml", "#"), ("prometheus.yml", "#"),
+        ("grafana.json", "{"),
+    ],
+)  # fmt: skip
 def test_files_for_operators_are_printed(run_alone, name, begins):
     assert run_alone("docs", name).out.startswith(begins)
 

@@ -53,7 +53,8 @@ def test_a_wheel_has_the_pages_and_what_operators_need(released: Path) -> None:
         names = {name.removeprefix("halfmoon/documentation/") for name in files.namelist() if "/documentation/" in name}
 
     assert {page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs").glob("*.md")} <= names
-    assert {"halfmoon.service", "alerts.yml", "grafana.json", "prometheus.yml"} <= names
+    assert {"halfmoon.service", "halfmoon-broker.service", "halfmoon-nameserver.service"} <= names
+    assert {"alerts.yml", "grafana.json", "prometheus.yml"} <= names
 
 
 def test_the_sdist_holds_what_git_holds(released: Path) -> None:

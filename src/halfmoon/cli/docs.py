@@ -30,7 +30,7 @@ def docs(
 ) -> None:
     """Show a page of the documentation that belongs to this version, or list all pages.
 
-    On a terminal a page is shown by the pager ($PAGER). The systemd unit, the alert rules, the configuration of Prometheus and the
+    On a terminal a page is shown by the pager ($PAGER). The systemd units, the alert rules, the configuration of Prometheus and the
     Grafana dashboard are listed and printed, too.
 
     Example: halfmoon docs access
