@@ -66,3 +66,16 @@ def test_a_topic_that_is_found_on_the_disk_alone_has_no_birth_for_it_may_have_to
     topics.adopt({"orders": 2}, 2000)
 
     assert topics.existing("orders").birth_ms is None
+
+
+def test_a_directory_of_a_broker_of_another_name_is_said_once_with_that_name(caplog):
+    disk = SimDisk(Random(1))
+    for name, said in (("shop-1", False), ("shop-1", False), ("broker-a", True), ("broker-a", False)):
+        caplog.clear()
+        tables = Tables(disk)
+        topics = Topics(BrokerSettings(name=name), tables, 1000)
+        topics.put(topic_config("orders", 1), 1001)
+        for work in tables.save_changed():
+            work.done(work.run(), 2000)
+        text = "the directory is that of broker shop-1, and starts as broker-a: clients see other queues; give --broker-name shop-1"
+        assert (text in caplog.text) == said == bool(caplog.text)

@@ -5,6 +5,7 @@ Knows nothing of messages. Follows TopicConfigManager (RocketMQ 4.9.8).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Container, Iterable, Mapping
 
 from msgspec import structs
@@ -28,6 +29,8 @@ from halfmoon.broker.tables import Tables
 from halfmoon.errors import BrokerError, SystemBusy, TopicNotFound, TopicRecreated
 from halfmoon.wire.bodies import DataVersion, TopicConfig, TopicConfigTable, from_json, to_json
 from halfmoon.wire.codes import Perm
+
+log = logging.getLogger("halfmoon.broker")
 
 PATH = "config/topics.json"
 UNIT, UNIT_SUB = 1, 2
@@ -58,6 +61,11 @@ class Topics:
         self._texts: dict[str, bytes] = {}
         """Topics encoded as JSON, so that one more in a large table does not cost encoding all."""
         self._changed = tables.add(PATH, self._dump)
+        if others := self._other_broker_names():
+            log.warning(
+                "the directory is that of broker %s, and starts as %s: clients see other queues; give --broker-name %s",
+                " or ".join(others), settings.name, others[0],
+            )  # fmt: skip
         self.predefine(now)
 
     def predefine(self, now: int) -> None:
@@ -65,6 +73,16 @@ class Topics:
         for config in self._predefined():
             if config.topic_name not in self._table:
                 self._enter(config, now)
+
+    def _other_broker_names(self) -> list[str]:
+        """Return the names of brokers that ran on this directory, if none ran under this name: each made a topic of its name."""
+        own = self.own_names() | {TEMPLATE_TOPIC}
+        return [] if self._settings.name in self._table else sorted(
+            name
+            for name, config in self._table.items()
+            if config.perm & Perm.INHERIT and (config.read_queue_nums, config.write_queue_nums) == (1, 1)
+            and name not in own and not is_system_topic(name)
+        )  # fmt: skip
 
     def _predefined(self) -> list[TopicConfig]:
         s = self._settings
