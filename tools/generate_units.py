@@ -30,7 +30,7 @@ UNITS: dict[str, dict[str, str]] = {
         "halfmoon serve ": "halfmoon broker ",
     },
 }
-"""What differs from the unit of both, by the command. A broker has the directory of that unit, and goes on with its store."""
+"""Differences from the unit of both, by the command. A broker has the directory of that unit, and goes on with its store."""
 
 
 def unit(command: str) -> str:

@@ -35,7 +35,8 @@ ASKING = [
     f"tx resume {MESSAGE}", "tx status", "delay list", f"delay cancel {MESSAGE} {TOPIC} --yes", "dlq list C", "dlq replay C --yes",
     "dlq report",
     f"dlq show {MESSAGE}", "acl list", "config get", "config set fileReservedTime=48", "client list", "cluster",
-    "cluster switch broker-a", "status", "doctor", f"bench send {TOPIC} --for 100ms",
+    "cluster switch broker-a", "cluster wait broker-a --for 1s", "status", "doctor",
+    f"bench send {TOPIC} --for 100ms",
 ]  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from halfmoon.broker.pairs.pair import ALONE
+from halfmoon.cli.servers import OPTIONS, read_options, settings_from
 from halfmoon.runtime.leases import FORMS
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -56,3 +57,20 @@ def test_the_page_has_the_forms_of_the_lease_the_refusal_and_the_alerts() -> Non
     alerts = (ROOT / "monitoring" / "alerts.yml").read_text()
     named = re.findall(r"`(HalfmoonPair\w+)`", PAGE)
     assert set(re.findall(r"alert: (HalfmoonPair\w+)", alerts)) == set(named)
+
+
+def test_the_page_has_the_statement_that_makes_the_table_of_the_lease() -> None:
+    pytest.importorskip("psycopg")
+    from halfmoon.runtime.leases.postgresql import TABLE
+
+    assert f"\n```sql\n{TABLE}\n```\n" in PAGE
+
+
+@pytest.mark.parametrize("command", ["nameserver", "broker"])
+def test_the_options_for_systemd_start_a_member_of_a_pair(command: str) -> None:
+    given = dict(re.findall(r'^(\w+)="(.*)"$', PAGE, re.M))
+    values = read_options(OPTIONS[command], given[f"{command.upper()}_OPTIONS"].split())
+    assert values is not None
+    settings = settings_from(command, values, given)  # both units read the file
+    assert settings.host == "10.0.0.1"
+    assert settings.broker.lease == (given["HALFMOON_LEASE"] if command == "broker" else "")

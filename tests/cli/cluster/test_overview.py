@@ -66,3 +66,5 @@ def test_a_broker_without_a_pair_cannot_be_switched_and_an_unknown_one_is_named(
     ran = run("cluster", "switch", "broker-a")
     assert f"broker broker-a at {cluster.broker} is not in a pair: start it with --lease" in ran.err
     assert "there is no broker 'broker-x'; known: broker-a" in run("cluster", "switch", "broker-x").err
+    ran = run("cluster", "wait", "broker-a")
+    assert (ran.code, f"broker broker-a at {cluster.broker} is not in a pair: start it with --lease" in ran.err) == (2, True)

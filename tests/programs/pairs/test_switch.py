@@ -41,6 +41,27 @@ async def test_people_switch_the_master_of_a_pair_and_lose_nothing(pair: Pair, c
     await pair.complete(first)
 
 
+async def test_people_wait_until_a_pair_is_complete_and_are_told_why_it_is_not(
+    pair: Pair,  # noqa: F811
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    names = ("-n", pair.names.address)
+    assert await command("cluster", "wait", "broker-a", "--for", "1s", *names) == 1
+    assert "the pair broker-a is not complete after 1s: no broker 'broker-a' is registered" in capsys.readouterr().err
+
+    first = await pair.begin("a")
+    await pair.until(lambda: first.is_master and first.program.broker.registration.registered)  # type: ignore[union-attr]
+    assert await command("cluster", "wait", "broker-a", "--for", "1s", *names) == 1
+    assert "after 1s: master of epoch 1, alone: no follower is connected" in capsys.readouterr().err
+
+    waiting = asyncio.create_task(command("cluster", "wait", "broker-a", "--for", "60s", *names))
+    await asyncio.sleep(0.2)
+    assert not waiting.done()
+    await pair.begin("b")
+    assert await waiting == 0
+    assert "broker-a/0: master of epoch 1, complete: " in capsys.readouterr().out
+
+
 async def test_status_cluster_and_doctor_show_the_role_the_epoch_and_who_follows(
     pair: Pair,  # noqa: F811
     capsys: pytest.CaptureFixture[str],

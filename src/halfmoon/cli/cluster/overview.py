@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Sequence
 from typing import Annotated
 
 import click
 
 import halfmoon
-from halfmoon.cli.shared.app import App, Argument, given_on_the_command_line
+from halfmoon.cli.shared.app import App, Argument, Option, given_on_the_command_line
 from halfmoon.cli.shared.lines import say
-from halfmoon.cli.shared.options import LOCAL, Json, NameServer
+from halfmoon.cli.shared.options import LOCAL, Json, NameServer, duration_ms
 from halfmoon.cli.shared.output import show_json, show_table
-from halfmoon.errors import UsageError
+from halfmoon.errors import BrokerError, NetworkError, UsageError, text_of
 from halfmoon.results import BrokerStatus
 from halfmoon.shown.texts import absent_text, rate_text, share_text, size_text, span_text
 
 app = App(invoke_without_command=True)
+
+COMPLETE = re.compile(r"master of epoch \d+, complete\b")
+"""Beginning of the state of a pair whose follower has everything."""
+LOOK_S = 0.5
+"""Pause between two looks at a pair."""
 
 
 @app.before
@@ -72,6 +79,51 @@ def switch(
     else:
         took = f"{switched.took_ms / 1000:.1f} s"
         say(f"{switched.master} is the master of {switched.broker} now, in epoch {switched.epoch}; it was {switched.was} ({took})")
+
+
+@app.command()
+def wait(
+    broker: Annotated[str, Argument(metavar="BROKER", help="Name of the broker.")],
+    span: Annotated[str, Option("--for", metavar="DURATION", help="Longest wait: 1s to 1d.")] = "1h",
+    nameserver: NameServer = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Wait until a pair is complete: it has a master, and the follower has everything.
+
+    Use it between the steps of an upgrade. Members and name servers may be away meanwhile. Exit code 1: the pair is not
+    complete at the end of the wait; the reason is named.
+
+    Example: halfmoon cluster wait broker-a --for 10m
+    """
+    ends = time.monotonic() + duration_ms(span, "--for", at_least="1s", at_most="1d") / 1000
+    with halfmoon.Admin(nameserver=nameserver) as admin:
+        while True:
+            master, reason = _complete(admin, broker)
+            if master is not None or time.monotonic() + LOOK_S > ends:
+                break
+            time.sleep(LOOK_S)
+    if master is None:
+        raise NetworkError(f"the pair {broker} is not complete after {span}: {reason}")
+    if as_json:
+        show_json(master)
+    else:
+        say(f"{master.name}/{master.id}: {master.pair}")
+
+
+def _complete(admin: halfmoon.Admin, name: str) -> tuple[BrokerStatus | None, str]:
+    """Return the master of a complete pair, or why it is not complete. Raises UsageError: its master is in no pair."""
+    try:
+        members = [each for each in admin.brokers() if each.name == name]
+    except (NetworkError, BrokerError) as exc:
+        return None, text_of(exc)
+    master = next((each for each in members if each.id == 0), None)
+    if master is None:
+        return None, _absent(members) if members else f"no broker {name!r:.100} is registered"
+    if master.state == "reports" and not master.pair:
+        raise UsageError(f"broker {name} at {master.address} is not in a pair: start it with --lease, and another of the same name")
+    if master.pair and COMPLETE.match(master.pair):
+        return master, ""
+    return None, master.pair or master.fault or f"{master.address} does not say who follows"
 
 
 @app.command()
