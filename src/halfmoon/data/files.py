@@ -101,7 +101,7 @@ class StoreFiles:
         if records.raw[: records.first_bytes] != expected:
             raise UsageError(
                 f"{self._directory} is not the store of {queue.broker_name}: message {offset} of queue {queue.queue_id} of "
-                f"{queue.topic} is another there; readFrom=master reads from the broker"
+                f"{queue.topic} is another there; read from the broker, without these files"
             )
 
     def mapped(self, path: str) -> mmap.mmap | None:
@@ -147,7 +147,7 @@ class _QueueFiles:
         self._log_bases = files.names("commitlog")
         if not self._bases or not self._log_bases:
             raise UsageError(
-                f"no queue {queue.queue_id} of {queue.topic} in {files._directory}: readFrom names a store's directory"
+                f"no queue {queue.queue_id} of {queue.topic} in {files._directory}: is it the directory of this broker's store?"
             )
 
     def records(self, begin: int, end: int, max_bytes: int) -> _Records:
