@@ -37,7 +37,7 @@ SLOW = (
     "tests/simulation/test_seeds", "tests/data/test_rows", "tests/spark/sink/test_encode", "tests/spark/sink/test_sink",
     "tests/spark/source/test_secrets", "tests/client/real/test_access",
     "tests/client/real/test_cancelled_tasks",
-    "tests/spark/source/test_stream", "tests/data/test_files", "tests/spark/lake/test_bodies",
+    "tests/spark/source/test_stream", "tests/data/test_files", "tests/data/test_bodies",
     "tests/spark/lake/test_files", "tests/spark/jobs/test_plots", "tests/cli/spark/test_commands",
     "tests/console/browser/",
     "tests/store/queues/test_missing", "tests/store/log/test_recovery", "tests/store/test_opening", "tests/store/test_damage",

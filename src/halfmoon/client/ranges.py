@@ -215,6 +215,13 @@ class Ranges(Blocking):
         wire = MessageQueue(self.on_wire(topic), broker, queue)
         return _Reading(self, wire, Segment(begin, end), max_bytes, missing, selection, born).pieces()
 
+    def store_directory(self, queue: MessageQueue) -> str:
+        """Return where the broker of a queue, its topic called as on the wire, says that its store is; empty: it does not say.
+
+        The path is one of the broker's machine. Raises NetworkError, NoRoute; BrokerError, NoPermission: it does not tell us.
+        """
+        return self.run(self.core.store_directory(queue))
+
     def record(self, queue: MessageQueue, offset: int) -> bytes:
         """Return the record at an offset of a queue whose topic is called as on the wire. Raises as `read` does."""
         return b"".join(_Reading(self, queue, Segment(offset, offset + 1), MAX_BYTES, None, None).pieces())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from halfmoon.data.queue_offsets import QueueOffsets
@@ -41,3 +42,21 @@ class ReadOptions(Protocol):
     def loss_option(self) -> str:
         """The option that passes over lost messages, as users write it: ``failOnDataLoss=false`` in Spark."""
         ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopicOptions:
+    """Options of reading one topic, as `ReadOptions` has them: from a time or its oldest message, to a time or its newest."""
+
+    topic: tuple[str, ...]
+    starting_timestamp: int | None = None
+    ending_timestamp: int | None = None
+    fail_on_data_loss: bool = True
+    fetch_bytes: int = 4 << 20
+    topic_pattern: str = ""
+    assign: Mapping[str, Mapping[str, Sequence[int]]] | None = None
+    starting_offsets: str | QueueOffsets | None = None
+    starting_timestamp_strategy: str = "latest"
+    ending_offsets: str | QueueOffsets = "latest"
+    consumer_group: str = ""
+    loss_option: str = "fail_on_data_loss=False"

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from msgspec.structs import replace
 
 from halfmoon.client.ranges import Ranges
 from halfmoon.data.offsets import available_bounds, creation_times, end_offsets, start_offsets
 from halfmoon.data.options import ReadOptions
 from halfmoon.data.partitions import Range, Sizes, plan_partitions
+
+WEIGHED_MIN = 4_096
+"""Ranges with fewer messages are read whole: nobody is asked how large they are."""
 
 
 def planned_ranges(options: ReadOptions, client: Ranges) -> list[Range]:
@@ -36,10 +42,31 @@ def shares_of(
     )
 
 
+def chunks_of(ranges: list[Range], client: Ranges, chunk_bytes: int) -> Iterator[Range]:
+    """Yield the parts of ranges that hold about ``chunk_bytes`` each, by the bytes that brokers report; in order.
+
+    The sizes of all ranges are asked for before the first part; parts are made when they are taken.
+    """
+    sizes = _weighed([span for span in ranges if span.count >= WEIGHED_MIN], client)
+    return (part for span in ranges for part in _parts(span, sizes.get(span, (0,)), chunk_bytes))
+
+
+def _parts(span: Range, sections: Sequence[int], chunk_bytes: int) -> Iterator[Range]:
+    edges = [span.begin + span.count * number // len(sections) for number in range(len(sections) + 1)]
+    for (begin, end), size in zip(pairwise(edges), sections, strict=True):
+        step = max(1, (end - begin) * chunk_bytes // size) if size > chunk_bytes else max(1, end - begin)
+        for at in range(begin, end, step):
+            yield replace(span, begin=at, end=min(end, at + step))
+
+
 def _sizes(ranges: list[Range], client: Ranges, partitions_max: int, min_partitions: int) -> Sizes | None:
     """Ask for the bytes of the ranges; None where the plan does not depend on them."""
     if partitions_max < 2 or (len(ranges) < 2 and min_partitions < 2):
         return None
+    return _weighed(ranges, client)
+
+
+def _weighed(ranges: list[Range], client: Ranges) -> Sizes:
     sizes: dict[Range, Sequence[int]] = {}
     for topic in sorted({span.topic for span in ranges}):
         spans = {(span.broker, span.queue): span for span in ranges if span.topic == topic}

@@ -20,11 +20,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec.structs import replace
 
-from halfmoon.data import rows
+from halfmoon.data import bodies, rows
 from halfmoon.data.partitions import Range
 from halfmoon.data.reading import DataLoss, records_of
 from halfmoon.errors import UsageError
-from halfmoon.spark.lake import bodies
 from halfmoon.spark.lake.ledger import QUARANTINE, sync_folder
 from halfmoon.spark.lake.manifest import DataFile, TaskReport, text
 from halfmoon.spark.source.options import SourceOptions
