@@ -52,7 +52,7 @@ class TopicOptions:
     starting_timestamp: int | None = None
     ending_timestamp: int | None = None
     fail_on_data_loss: bool = True
-    fetch_bytes: int = 4 << 20
+    fetch_bytes: int = 1 << 20
     topic_pattern: str = ""
     assign: Mapping[str, Mapping[str, Sequence[int]]] | None = None
     starting_offsets: str | QueueOffsets | None = None

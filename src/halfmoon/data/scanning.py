@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Unpack
+from typing import Any, Unpack
 
 import pyarrow as pa
 
 from halfmoon.client.constructors.options import RangeArguments
-from halfmoon.client.ranges import ranges
+from halfmoon.client.ranges import RangeSettings, ranges
+from halfmoon.client.settings import settings_of
 from halfmoon.data.dataset.stores import check_place
 from halfmoon.data.dataset.topic import TopicDataset, Wishes, columns_of
 from halfmoon.data.options import TopicOptions
@@ -19,91 +20,92 @@ from halfmoon.model import subscription
 from halfmoon.shown.texts import read_time
 
 Time = str | int | datetime
-"""Age (``2h``), ISO 8601 with its time zone, ms since the epoch, or a datetime with its time zone."""
+"""Age (``2h``), ISO 8601 (UTC unless it says otherwise), ms since the epoch, or a datetime with its time zone."""
 
 THREADS_MAX, FETCH_BYTES_MIN, FETCH_BYTES_MAX = 64, 1 << 10, 64 << 20
 
 
-def scan(
-    topic: str,
-    *,
-    since: Time | None = None,
-    until: Time | None = None,
-    tags: str = "*",
-    sql: str = "",
-    columns: Sequence[str] | None = None,
-    decode: str = "binary",
-    schema: pa.Schema | str | None = None,
-    into: str = "",
-    follow: bool = False,
-    read_from: str = "auto",
-    fail_on_data_loss: bool = True,
-    threads: int = 0,
-    fetch_bytes: int = 4 << 20,
-    **client: Unpack[RangeArguments],
-) -> TopicDataset:
-    """Return a topic as a lazy dataset, which DuckDB and Polars scan: nothing is read before that.
+class ScanArguments(RangeArguments, total=False):
+    """Arguments of `scan` and `table`, and those that all clients take: ``nameserver``, accounts, TLS."""
+
+    since: Time | None
+    """Only messages stored at this time or later; default: the oldest."""
+    until: Time | None
+    """Only messages stored before this time; default: those that are there when the scan begins."""
+    tags: str
+    """Only messages with one of these tags, joined by ``||``."""
+    sql: str
+    """Instead of ``tags``: an SQL92 expression over properties. Halfmoon brokers send matching messages only."""
+    columns: Sequence[str] | None
+    """Only these columns; default: all, see `halfmoon.data.rows.SCHEMA`."""
+    decode: str
+    """``json``, ``avro`` or ``text``: columns from bodies, in place of ``body``. A body that does not parse is a row with nulls
+    there, and a warning tells how many there were and where the first is. Default: ``binary``."""
+    schema: pa.Schema | str | None
+    """Fields of JSON bodies, by default inferred from the first messages; for ``avro``, its schema as JSON."""
+    into: str
+    """Name of one column that holds all fields of a body; default: each field is a column."""
+    follow: bool
+    """``to_batches()`` never ends and yields further messages as they come."""
+    read_from: str
+    """``auto``: from the files of a broker's store where they are readable here and a message in them equals the broker's, else
+    from the broker; ``master``: from the broker; ``files:/DIR``. Default: ``auto``."""
+    fail_on_data_loss: bool
+    """Raise DataLoss for messages that expire while they are read; False logs and counts them. Default: True."""
+    threads: int
+    """Threads that read; 0, the default: as many as cores, 2 to 8. Each holds about 6 × ``fetch_bytes``, and rows of as much."""
+    fetch_bytes: int
+    """About the bytes of one request, and so of a record batch. Default: 1 MiB."""
+
+
+_OWN = ScanArguments.__annotations__.keys() - RangeArguments.__annotations__.keys()
+
+
+def scan(topic: str, **arguments: Unpack[ScanArguments]) -> TopicDataset:
+    """Return a topic as a lazy dataset of Arrow, which DuckDB, Polars and others scan: nothing is read before that.
 
     DuckDB takes it from the Python variable (``duckdb.sql("select count(*) from orders")``), Polars with
-    ``pl.scan_pyarrow_dataset(orders)``; ``orders.to_table()`` and ``orders.to_batches()`` give Arrow's own. Each scan reads
-    what is there when it begins, in offset order within a queue.
+    ``pl.scan_pyarrow_dataset(orders)``; ``to_table()`` and ``to_batches()`` give Arrow's own. Each scan reads what is there when it
+    begins, in the order of offsets within a queue.
 
     Pushed down, so that less is read or sent: the columns; of a filter, conditions on ``queueId``, ``queueOffset`` and
     ``storeTimestamp`` (``=``, ``<``, ``<=``, ``>``, ``>=``, ``IN``, as ranges) and on ``tags`` (``=``, ``IN``; Halfmoon brokers
     send matching messages only), joined by AND and OR. Arrow evaluates the whole filter after that, so the result is that of a
-    full scan.
-
-    ``since`` and ``until`` bound the time of storage. ``tags`` (``a || b``) or ``sql`` (SQL92 over properties) select messages.
-    ``columns`` restricts the schema; all columns are those of `halfmoon.data.rows.SCHEMA`. ``decode``: ``json``, ``avro`` or
-    ``text`` give columns from bodies, in place of ``body``, or one column ``into`` with all fields; ``schema`` has the fields for
-    JSON (inferred from the first messages without it), or Avro's schema as JSON. A body that does not parse is a row with
-    nulls there; a warning tells how many there were and where the first is.
-
-    ``follow``: ``to_batches()`` never ends and yields further messages as they come. ``read_from``: ``auto`` reads the files
-    of a broker's store where they are readable here and a message in them equals the broker's, else from the broker; ``master``
-    always asks the broker; ``files:/DIR``. ``threads`` read ahead (0: as many as cores, 2 to 8). About 2 × ``fetch_bytes`` of
-    messages a thread are in memory. ``fail_on_data_loss=False`` logs messages that are gone instead of raising DataLoss.
-    Other arguments are those of all clients: ``nameserver``, accounts, TLS.
+    full scan. `ScanArguments` has the arguments.
 
     Raises:
-        UsageError: an argument is wrong. Scans raise NoRoute for a topic that does not exist, NetworkError, BrokerError, and
-            DataLoss for messages that expire meanwhile.
+        UsageError, SettingError: an argument is wrong. Scans raise NoRoute for a topic that does not exist, NetworkError,
+            BrokerError, and DataLoss.
     """
-    check_place(read_from)
-    if tags != "*" and sql:
-        raise UsageError("tags and sql exclude each other; an SQL expression may use TAGS")
-    if not 0 <= threads <= THREADS_MAX or not FETCH_BYTES_MIN <= fetch_bytes <= FETCH_BYTES_MAX:
-        raise UsageError(f"threads is 0 to {THREADS_MAX}, fetch_bytes {FETCH_BYTES_MIN} to {FETCH_BYTES_MAX}")
+    own: dict[str, Any] = {name: value for name, value in arguments.items() if name in _OWN}
+    client: Any = {name: value for name, value in arguments.items() if name not in _OWN}
+    settings_of(RangeSettings, client)  # what is wrong is refused here, and not first in a scan
     now = time.time_ns() // 1_000_000
     options = TopicOptions(
-        topic=(topic,), starting_timestamp=_ms("since", since, now), ending_timestamp=_ms("until", until, now),
-        fail_on_data_loss=fail_on_data_loss, fetch_bytes=fetch_bytes,
-    )  # fmt: skip
+        topic=(topic,),
+        starting_timestamp=_ms("since", own.pop("since", None), now),
+        ending_timestamp=_ms("until", own.pop("until", None), now),
+        **{name: own.pop(name) for name in ("fail_on_data_loss", "fetch_bytes") if name in own},
+    )
+    tags = own.pop("tags", "*")
     wishes = Wishes(
-        tags=frozenset(subscription("any", tags).tags), sql=sql, columns=columns_of(columns), decode=decode, schema=schema,
-        into=into, follow=follow, read_from=read_from, threads=threads,
+        tags=frozenset(subscription("any", tags).tags), columns=columns_of(own.pop("columns", None)), **own
     )  # fmt: skip
+    _check(options, wishes)
     return TopicDataset(lambda: ranges(**client), options, wishes)
 
 
-def table(
-    topic: str,
-    *,
-    since: Time | None = None,
-    until: Time | None = None,
-    tags: str = "*",
-    sql: str = "",
-    columns: Sequence[str] | None = None,
-    decode: str = "binary",
-    schema: pa.Schema | str | None = None,
-    into: str = "",
-    **client: Unpack[RangeArguments],
-) -> pa.Table:
+def table(topic: str, **arguments: Unpack[ScanArguments]) -> pa.Table:
     """Return the messages of a topic as a table in memory. Arguments and errors are those of `scan`."""
-    chosen = scan(
-        topic, since=since, until=until, tags=tags, sql=sql, columns=columns, decode=decode, schema=schema, into=into, **client
-    )  # fmt: skip
-    return chosen.to_table()
+    return scan(topic, **arguments).to_table()
+
+
+def _check(options: TopicOptions, wishes: Wishes) -> None:
+    check_place(wishes.read_from)
+    if wishes.tags and wishes.sql:
+        raise UsageError("tags and sql exclude each other; an SQL expression may use TAGS")
+    if not 0 <= wishes.threads <= THREADS_MAX or not FETCH_BYTES_MIN <= options.fetch_bytes <= FETCH_BYTES_MAX:
+        raise UsageError(f"threads is 0 to {THREADS_MAX}, fetch_bytes {FETCH_BYTES_MIN} to {FETCH_BYTES_MAX}")
 
 
 def _ms(name: str, at: Time | None, now: int) -> int | None:

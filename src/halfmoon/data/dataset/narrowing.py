@@ -37,7 +37,7 @@ def narrowed(ranges: list[Range], limits: Limits, client: Ranges) -> list[Range]
         begins = _at(client, found, since // 1000 - SKEW_MS)
         found = [replace(span, begin=min(max(span.begin, begins[_queue(span)]), span.end)) for span in found]
     if until < HIGHEST and found:
-        ends = _at(client, found, until // 1000 + SKEW_MS)
+        ends = _at(client, found, until // 1000 + 1 + SKEW_MS)
         found = [replace(span, end=max(min(span.end, ends[_queue(span)]), span.begin)) for span in found]
     return [span for span in found if span.count > 0]
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 Task = Callable[[], Iterator[pa.RecordBatch]]
 
-WAITING_MAX = 2
+WAITING_MAX = 4
 """Batches of one task that may wait until those before them are taken."""
 
 WAKE_S = 0.1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NoReturn
@@ -36,7 +36,7 @@ PLACE = ("queueId", "queueOffset")
 
 @dataclass(frozen=True, kw_only=True)
 class Wishes:
-    """What a user wants of a topic: filters of `scan`, columns (empty: all), how bodies are decoded, where and how it is read."""
+    """Arguments of a scan, but those that bound it: filters, columns (empty: all), how bodies are decoded, where it is read."""
 
     tags: frozenset[str] = frozenset()
     sql: str = ""
@@ -97,13 +97,23 @@ class TopicDataset(pads.Dataset):  # type: ignore[misc]  # pyarrow has no types
         ``columns`` are names, or expressions by name; None: all. Only columns that these or the filter use are decoded. Options
         are those of `pyarrow.dataset.Scanner.from_batches`.
         """
-        if self._wishes.follow:
-            raise UsageError("a scan with follow=True never ends: take its batches from to_batches(), without columns or a filter")
+        self._check_bounded()
         names = self._needed(columns, filter)
         schema = pa.schema([self.schema.field(name) for name in names])
         reader = pa.RecordBatchReader.from_batches(schema, self._batches(schema, limits_of(filter)))
         options.setdefault("batch_readahead", 1)
         return pads.Scanner.from_batches(reader, columns=columns, filter=filter, **options)
+
+    def _check_bounded(self) -> None:
+        if self._wishes.follow:
+            raise UsageError("a scan with follow=True never ends: take its batches from to_batches(), without columns or a filter")
+
+    def _known(self, columns: Iterable[Any]) -> list[str]:
+        """Return columns as texts. Raises UsageError for an unknown one."""
+        names, known = [str(name) for name in columns], set(self.schema.names)
+        if missing := [name for name in names if name not in known]:
+            raise UsageError(f"there is no column {missing[0]!r}; there are {', '.join(self.schema.names)}")
+        return names
 
     def _needed(self, columns: Any, filter: pc.Expression | None) -> list[str]:
         """Return the columns to read, at least one."""
@@ -115,22 +125,28 @@ class TopicDataset(pads.Dataset):  # type: ignore[misc]  # pyarrow has no types
             for expression in columns.values():
                 used |= set(fields_in(expression, names))
         else:
-            used |= {str(name) for name in columns}
-        if missing := used - set(names):
-            raise UsageError(f"there is no column {min(missing)!r}; there are {', '.join(names)}")
+            used |= set(self._known(columns))
         return [name for name in names if name in used] or ["queueOffset" if "queueOffset" in names else names[0]]
 
     def to_batches(self, columns: Any = None, filter: pc.Expression | None = None, **options: Any) -> Iterator[pa.RecordBatch]:
         """Yield the rows as batches. With ``follow`` they never end: further messages follow as they come, all columns of them."""
         if not self._wishes.follow:
-            return self.scanner(columns, filter, **options).to_batches()  # type: ignore[no-any-return]
+            return iter(self._reader(columns, filter, options))
         if columns is not None or filter is not None:
             raise UsageError("a scan with follow=True takes columns and filters as arguments of scan()")
         return self._following()
 
+    def _reader(self, columns: Any, filter: pc.Expression | None, options: Any) -> pa.RecordBatchReader:
+        """Return the rows as a stream; one that needs nothing of Arrow's scanner is read without it, which costs a third."""
+        if filter is not None or isinstance(columns, dict) or len(set(columns or ())) < len(columns or ()) or columns == []:
+            return self.scanner(columns, filter, **options).to_reader()
+        self._check_bounded()
+        schema = self.schema if columns is None else pa.schema([self.schema.field(name) for name in self._known(columns)])
+        return pa.RecordBatchReader.from_batches(schema, self._batches(schema, Limits()))
+
     def to_table(self, columns: Any = None, filter: pc.Expression | None = None, **options: Any) -> pa.Table:
         """Return the rows as a table, all in memory."""
-        return self.scanner(columns, filter, **options).to_table()
+        return self._reader(columns, filter, options).read_all()
 
     def head(self, num_rows: int, columns: Any = None, filter: pc.Expression | None = None, **options: Any) -> pa.Table:
         """Return the first rows as a table; reading ends soon after them."""
@@ -145,7 +161,7 @@ class TopicDataset(pads.Dataset):  # type: ignore[misc]  # pyarrow has no types
         return self.scanner(columns, filter, **options).take(indices)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        return self.scanner().to_reader().__arrow_c_stream__(requested_schema)
+        return self._reader(None, None, {}).__arrow_c_stream__(requested_schema)
 
     # ------------------------------------------------------------ what a topic cannot do
 
