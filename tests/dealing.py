@@ -34,7 +34,7 @@ SLOW = (
     "tests/simulation/transactions/test_transactions", "tests/simulation/transactions/test_operators",
     "tests/simulation/transactions/test_producers",
     "tests/testing/test_clients", "tests/simulation/test_faults", "tests/simulation/test_rebalance",
-    "tests/simulation/test_seeds", "tests/data/test_rows", "tests/spark/sink/test_encode", "tests/spark/sink/test_sink",
+    "tests/simulation/test_seeds", "tests/data/test_rows", "tests/data/sending/test_encode", "tests/spark/sink/test_sink",
     "tests/spark/source/test_secrets", "tests/client/real/test_access",
     "tests/client/real/test_cancelled_tasks",
     "tests/spark/source/test_stream", "tests/data/test_files", "tests/data/test_bodies",

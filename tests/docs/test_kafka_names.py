@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from halfmoon.data.rows import COLUMNS
-from halfmoon.spark.sink import encode
+from halfmoon.data.sending import encode
 from halfmoon.spark.sink.options import SinkOptions
 from halfmoon.spark.source.options import KAFKA_NAMES, SourceOptions, nearest, public
 from tests.docs.test_examples import ROOT

@@ -68,7 +68,7 @@ T = TypeVar("T")
 
 log = logging.getLogger("halfmoon.client")
 
-__all__ = ["MAX_BYTES", "BrokersAbsent", "OffsetsLost", "RangeSettings", "Ranges", "Selection", "Weighed", "ranges"]
+__all__ = ["MAX_BYTES", "BrokersAbsent", "OffsetsLost", "RangeSettings", "Ranges", "Selection", "Weighed", "checked", "ranges"]
 
 
 class BrokerBehind(NetworkError):
@@ -423,6 +423,11 @@ class _Reading:
             self._client.links.give(link)
         elif link is not None:
             self._client.links.drop(link)
+
+
+def checked(**values: Unpack[RangeArguments]) -> RangeSettings:
+    """Return these settings without a client. Raises SettingError, NoNameServer."""
+    return settings_of(RangeSettings, values)
 
 
 def ranges(**values: Unpack[RangeArguments]) -> Ranges:

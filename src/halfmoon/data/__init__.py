@@ -13,13 +13,15 @@ if TYPE_CHECKING:
     from halfmoon.data.dataset.topic import TopicDataset
     from halfmoon.data.reading import DataLoss
     from halfmoon.data.scanning import scan, table
+    from halfmoon.data.writing import write
 
 _MODULES = {
     "dataset.topic": "TopicDataset",
     "reading": "DataLoss",
     "scanning": "scan table",
+    "writing": "write",
 }
 
-__all__ = ["DataLoss", "TopicDataset", "scan", "table"]
+__all__ = ["DataLoss", "TopicDataset", "scan", "table", "write"]
 
 __getattr__, __dir__ = lazy(__name__, _MODULES, extra="arrow")

@@ -10,8 +10,7 @@ from typing import Any, Unpack
 import pyarrow as pa
 
 from halfmoon.client.constructors.options import RangeArguments
-from halfmoon.client.ranges import RangeSettings, ranges
-from halfmoon.client.settings import settings_of
+from halfmoon.client.ranges import checked, ranges
 from halfmoon.data.dataset.stores import check_place
 from halfmoon.data.dataset.topic import TopicDataset, Wishes, columns_of
 from halfmoon.data.options import TopicOptions
@@ -79,7 +78,7 @@ def scan(topic: str, **arguments: Unpack[ScanArguments]) -> TopicDataset:
     """
     own: dict[str, Any] = {name: value for name, value in arguments.items() if name in _OWN}
     client: Any = {name: value for name, value in arguments.items() if name not in _OWN}
-    settings_of(RangeSettings, client)  # what is wrong is refused here, and not first in a scan
+    checked(**client)  # what is wrong is refused here, and not first in a scan
     now = time.time_ns() // 1_000_000
     options = TopicOptions(
         topic=(topic,),
