@@ -131,6 +131,7 @@ LAZY = {
         "halfmoon.cli.outbox.commands",
         "halfmoon.cli.outbox.database",
     ): "SQLAlchemy is an extra, and 300 ms that other commands need not wait",
+    ("halfmoon.cli.sql.command", "halfmoon.cli.sql.query"): "DuckDB and pyarrow are no dependencies: this says what to install",
     ("halfmoon.cli.store.dump", "halfmoon.programs.dump"): "the store takes 150 ms that other commands of msg need not wait",
     ("halfmoon.cli.store.dump", "halfmoon.cli.store.arrow"): "pyarrow is an extra, and 100 ms that JSON lines need not wait",
     ("halfmoon.cli.main", "halfmoon.cli.servers"): "a server is ready sooner without what other commands need",
