@@ -67,6 +67,11 @@ def schema_of(columns: Sequence[str]) -> pa.Schema:
     return pa.schema([SCHEMA.field(name) for name in columns])
 
 
+def flag_of(sys_flag: int) -> int:
+    """Return the column ``sysFlag`` for a stored flag: without the bit of compressed bodies."""
+    return sys_flag & ~COMPRESSED
+
+
 def batch_of(
     raw: bytes,
     *,
