@@ -54,7 +54,7 @@ class ScanArguments(RangeArguments, total=False):
     threads: int
     """Threads that read; 0, the default: as many as cores, 2 to 8. Each holds about 6 × ``fetch_bytes``, and rows of as much."""
     fetch_bytes: int
-    """About the bytes of one request, and so of a record batch. Default: 1 MiB."""
+    """About the bytes of one request, and so of a record batch. Default: 768 KiB."""
 
 
 _OWN = ScanArguments.__annotations__.keys() - RangeArguments.__annotations__.keys()

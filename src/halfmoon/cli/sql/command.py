@@ -28,9 +28,9 @@ def sql(
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> int:
-    """Query topics with SQL. Runs on DuckDB (pip install duckdb), without Spark and Java.
+    """Query topics with SQL, on DuckDB.
 
-    Columns, and conditions on tags, queueId, queueOffset and storeTimestamp, are pushed down: less is read. The columns are those
+    Needs pip install duckdb 'halfmoon[arrow]', and neither Spark nor Java. Columns, and conditions on tags, queueId, queueOffset and storeTimestamp, are pushed down: less is read. The columns are those
     of halfmoon docs data.
 
     Example: halfmoon sql "select tags, count(*) from orders group by tags" --since 2h
