@@ -30,8 +30,8 @@ def sql(
 ) -> int:
     """Query topics with SQL, on DuckDB.
 
-    Needs pip install duckdb 'halfmoon[arrow]', and neither Spark nor Java. Columns, and conditions on tags, queueId, queueOffset and
-    storeTimestamp, are pushed down: less is read. The columns are those of halfmoon docs data.
+    Needs pip install duckdb 'halfmoon[arrow]', and neither Spark nor Java. Columns are those of halfmoon docs data. Only those that
+    the query uses are read, and conditions on tags, queueId, queueOffset and storeTimestamp limit what is read.
 
     Example: halfmoon sql "select tags, count(*) from orders group by tags" --since 2h
 
