@@ -18,7 +18,8 @@ def orders(run, topic) -> str:
 
 def test_a_query_shows_the_rows_of_topics(run, orders):
     shown = run("sql", f"select tags, count(*) as messages from {orders} group by tags order by tags")
-    assert [line.replace("│", " ").split() for line in shown.out.splitlines()] == [["tags", "messages"], ["t0", "2"], ["t1", "2"]]
+    cells = [line.split() for line in shown.out.splitlines() if "─" not in line]
+    assert cells == [["tags", "messages"], ["t0", "2"], ["t1", "2"]]
 
     found = run("sql", f"select sum(n) total, min(tags) from {orders} where n > 0", "--decode", "json", "--json").json()
     assert found == {"columns": ["total", "min(tags)"], "rows": [{"total": 6, "min(tags)": "t0"}], "more": False}
