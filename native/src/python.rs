@@ -761,6 +761,21 @@ fn crc32(data: &Bound<'_, PyAny>, value: u32) -> PyResult<u32> {
     Ok(hasher.finalize())
 }
 
+/// Return the sum of the CRC-32 of stretches of bytes that lie one behind another. `offsets` are 32-bit numbers: where each begins,
+/// and where the last one ends.
+#[pyfunction]
+#[pyo3(signature = (data, offsets, /))]
+fn crc_sum(py: Python<'_>, data: &Bound<'_, PyAny>, offsets: &Bound<'_, PyAny>) -> PyResult<u64> {
+    let (data, offsets) = (PyBuffer::<u8>::get(data)?.to_vec(py)?, PyBuffer::<u8>::get(offsets)?.to_vec(py)?);
+    let place = |bytes: &[u8]| usize::try_from(i32::from_ne_bytes(bytes.try_into().ok()?)).ok();
+    let sum = py.detach(|| {
+        let places = offsets.chunks_exact(4);
+        let stretches = places.clone().zip(places.skip(1)).map(|(begin, end)| data.get(place(begin)?..place(end)?));
+        stretches.map(|stretch| Some(u64::from(crc32fast::hash(stretch?)))).sum::<Option<u64>>()
+    });
+    sum.ok_or_else(|| PyValueError::new_err("the offsets do not rise, or lead beyond the bytes"))
+}
+
 /// Return how many of the records that lie one behind another are whole and name their own place, up to the first that does not.
 #[pyfunction]
 fn whole_records(
@@ -1224,9 +1239,9 @@ mod halfmoon_native {
     #[pymodule_export]
     use super::{
         BulkFilter, Completions, HalfMessageCache, Messages, Reader, Signer, Verifier, batch_drafts, batch_items, checked_records,
-        copied_records, crc32, decided_rows, done_answers, encode_batch, encode_properties, gather, head_json, index_entries,
-        prepared_rows, pull_head, put_numbers, record_keys, record_rows, request_frame, row_columns, runs_of, send_answers,
-        split_frames, stored_properties, tag_hash, tag_matches, whole_records,
+        copied_records, crc_sum, crc32, decided_rows, done_answers, encode_batch, encode_properties, gather, head_json,
+        index_entries, prepared_rows, pull_head, put_numbers, record_keys, record_rows, request_frame, row_columns, runs_of,
+        send_answers, split_frames, stored_properties, tag_hash, tag_matches, whole_records,
     };
 
     #[pymodule_export]

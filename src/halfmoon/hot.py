@@ -25,8 +25,8 @@ from halfmoon.columns.keys import (
     TransactionRun,
     index_hash,
     keys_of,
-    number_of,
     property_of,
+    transaction_kind,
 )
 from halfmoon.columns.messages import ALL, AT_ONCE, DURABLE, NO_ANSWER, Group
 from halfmoon.columns.record import (
@@ -94,6 +94,7 @@ __all__ = [
     "checked_records",
     "copied_records",
     "crc32",
+    "crc_sum",
     "decided_rows",
     "done_answers",
     "encode_batch",
@@ -103,7 +104,6 @@ __all__ = [
     "index_entries",
     "index_hash",
     "keys_of",
-    "number_of",
     "parts_at",
     "parts_of",
     "prepared_rows",
@@ -121,6 +121,7 @@ __all__ = [
     "stored_properties",
     "tag_hash",
     "tag_matches",
+    "transaction_kind",
     "whole_records",
 ]
 
@@ -153,7 +154,7 @@ if TYPE_CHECKING or _found is None:
     from halfmoon.columns.filtering import BulkFilter, tag_matches
     from halfmoon.columns.frames import head_json, request_frame, split_frames
     from halfmoon.columns.keys import checked_records, copied_records, index_entries, put_numbers, record_keys
-    from halfmoon.columns.messages import Messages, crc32
+    from halfmoon.columns.messages import Messages, crc32, crc_sum
     from halfmoon.columns.properties import encode_properties, stored_properties, tag_hash
     from halfmoon.columns.reading import Reader
     from halfmoon.columns.record import gather, record_rows, row_columns, whole_records
@@ -166,7 +167,7 @@ else:
     decided_rows, prepared_rows, runs_of = _found.decided_rows, _found.prepared_rows, _found.runs_of
     row_columns, tag_matches = _found.row_columns, _found.tag_matches
     batch_drafts, batch_items, crc32, split_frames = _found.batch_drafts, _found.batch_items, _found.crc32, _found.split_frames
-    done_answers, pull_head = _found.done_answers, _found.pull_head
+    crc_sum, done_answers, pull_head = _found.crc_sum, _found.done_answers, _found.pull_head
     gather, record_rows = _found.gather, _found.record_rows
     head_json = _found.head_json
     encode_batch, encode_properties, request_frame = _found.encode_batch, _found.encode_properties, _found.request_frame

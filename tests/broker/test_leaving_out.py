@@ -26,7 +26,7 @@ def test_a_request_without_one_of_its_fields_is_answered_as_by_apache(talk, code
 
 
 def test_every_request_that_the_broker_answers_is_asked(talk):
-    since_5_x = {18, 225, 343, 345, 351, 352, 353, 361, 370, 400, 401, 402, 907}
+    since_5_x = {18, 60, 61, 225, 343, 345, 351, 352, 353, 361, 370, 400, 401, 402, 907}
     relayed, properties_as_body = {223, 309, 324, 325}, {25}  # see test_relay.py and test_reply_messages.py
     accounts = {*range(50, 55)}  # see access/test_administration.py
     transactions, ours = (

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
+from array import array
+from itertools import accumulate
 from pathlib import Path
 from zlib import crc32
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -118,3 +121,17 @@ def test_what_lies_in_the_log_already_is_answered_alike(twins, places, sender, r
 def test_checksums_are_alike(twins, data, before):
     for twin in twins:
         assert twin.crc32(data, before) == crc32(data, before)
+
+
+@given(st.lists(st.binary(max_size=300), max_size=20), st.binary(max_size=5))
+def test_sums_of_checksums_are_alike(twins, stretches, before):
+    places = array("i", accumulate(map(len, stretches), initial=len(before)))
+    for twin in twins:
+        assert twin.crc_sum(b"".join([before, *stretches]), memoryview(places).cast("B")) == sum(map(crc32, stretches))
+
+
+@pytest.mark.parametrize("places", [(-1, 0), (0, 4), (2, 1), (4, 4)])
+def test_stretches_that_cannot_be_have_no_sum(twins, places):
+    for twin in twins:
+        with pytest.raises(ValueError, match="the offsets do not rise, or lead beyond the bytes"):
+            twin.crc_sum(b"abc", memoryview(array("i", places)).cast("B"))

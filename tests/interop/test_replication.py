@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,8 +14,10 @@ from halfmoon.client.admin import Admin
 from halfmoon.client.sync import Producer, PushConsumer
 from halfmoon.client.sync_transaction import TransactionProducer
 from halfmoon.model import ConsumeFrom, LocalTransactionState, Message, SendStatus, StoredMessage
+from halfmoon.wire.bodies import TimerCheckpoint
 from tests.interop.apache import Cluster
 from tests.interop.ours import Serve
+from tests.interop.process import free_port
 from tests.waiting import stand_still, until
 
 FILE_BYTES = 256 * 1024
@@ -92,6 +95,17 @@ class Pair:
         """Start the slave."""
         self.slave = self.apache.start_slave(self._slave_store)
 
+    @property
+    def slave_log(self) -> str:
+        """What the slave logs."""
+        paths = [self.apache.home / "broker-a-slave.log", *(self.apache.home / "logs").rglob("*.log")]
+        return "".join(path.read_text(errors="replace") for path in paths)
+
+    def timer(self) -> TimerCheckpoint:
+        """Return how far the slave knows the timer of its master."""
+        path = self._slave_store / "config" / "timercheck"
+        return TimerCheckpoint.decode(path.read_bytes()[:56]) if path.exists() else TimerCheckpoint(0)
+
     def is_copied(self) -> bool:
         """Whether the slave has every file of the master's log, byte by byte."""
         return are_copies(self.master.data / "commitlog", self._slave_store / "commitlog")
@@ -157,8 +171,7 @@ def test_a_slave_of_apache_has_every_byte_of_our_log(pair: Pair) -> None:
 
 
 def _topics_of(pair: Pair) -> set[str]:
-    text = pair.apache.stores[0] / "config" / "topics.json"
-    return {name for name in ("Copied", "Decided") if text.exists() and f'"{name}"' in text.read_text()}
+    return {name for name in ("Copied", "Decided") if f'"{name}"' in _topics_text(pair)}
 
 
 @pytest.mark.slow
@@ -190,3 +203,41 @@ def test_sends_and_half_messages_of_a_sync_master_are_answered_as_its_slave_copi
     finally:
         pair.apache.kill()
         pair.master.kill()
+
+
+@pytest.mark.slow
+def test_a_slave_of_rocketmq_5_that_takes_over_delivers_what_waits_for_a_point_in_time_and_nothing_again(tmp_path: Path) -> None:
+    pair = Pair("5.3.3", tmp_path)
+    pair.apache.settings["timerFlushIntervalMs"] = 1000
+    try:
+        pair.start()
+        with Producer(group="P", nameserver=pair.master.nameserver) as producer:
+            began = time.time()
+            for body, after_s in ((b"early", 1), (b"late", 100)):
+                producer.send(Message("Timed", body, deliver_at=int((began + after_s) * 1000)))
+
+        def is_known() -> bool:
+            known = pair.timer()
+            return known.master_queue_offset == known.queue_offset == 2 and known.read_ms > (began + 2) * 1000
+
+        until(is_known, "the slave to know how far the timer is", within_s=60)
+        until(lambda: "Timed" in _topics_text(pair), "the slave to ask for tables", within_s=90)
+        assert "slave synchronize" in pair.slave_log.lower() or "Update slave" in pair.slave_log
+        assert [line for line in pair.slave_log.splitlines() if "timer" in line.lower() and "xception" in line] == []
+        pair.master.kill()
+        pair.slave.stop()
+        pair.apache.broker_ports = [free_port()]
+        pair.apache.start_master()
+        with Admin(nameserver=pair.apache.nameserver) as admin:
+            until(lambda: count_of(admin, "Timed") >= 2, "the new master to deliver the other", within_s=120)
+            time.sleep(3)
+            assert count_of(admin, "Timed") == 2, "neither comes again"
+        assert time.time() > began + 99
+    finally:
+        pair.apache.kill()
+        pair.master.kill()
+
+
+def _topics_text(pair: Pair) -> str:
+    path = pair.apache.stores[0] / "config" / "topics.json"
+    return path.read_text() if path.exists() else ""

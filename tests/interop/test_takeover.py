@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +20,7 @@ from tests.interop.failover_load import ROUTES_MS, Load, everything
 from tests.interop.java_peer import JavaPeer
 from tests.interop.ours import COMMAND
 from tests.interop.process import Server, free_port
-from tests.interop.test_replication import are_copies
+from tests.interop.test_replication import are_copies, count_of
 from tests.interop.test_standby import start_slave
 from tests.waiting import until
 
@@ -98,6 +99,27 @@ def check_java(nameserver: str, acknowledged: dict[str, Any]) -> None:
     stored = everything(nameserver, "java")
     lost = [key for key, told in acknowledged.items() if stored.get((told["queue_id"], told["queue_offset"])) != key]
     assert lost == []
+
+
+def test_messages_for_a_point_in_time_of_rocketmq_5_move_too(tmp_path: Path) -> None:
+    move = Move("5.3.3", tmp_path)
+    move.apache.settings["timerFlushIntervalMs"] = 1000  # so often it notes which it has delivered
+    try:
+        move.start()
+        with Producer(group="P", nameserver=move.nameserver) as producer, Admin(nameserver=move.nameserver) as admin:
+            began = time.time()
+            for body, after_s in ((b"early", 2), (b"soon", 60), (b"late", 75)):
+                producer.send(Message("Timed", body, deliver_at=int((began + after_s) * 1000)))
+            until(lambda: count_of(admin, "Timed") == 1, "the first one", within_s=30)
+            time.sleep(3)  # it is noted, and no other is due
+            move.take_over()
+            assert time.time() < began + 58, "the others wait"
+            until(lambda: count_of(admin, "Timed") >= 3, "those that waited", within_s=90)
+            assert time.time() > began + 74
+            time.sleep(3)
+            assert sorted(everything(move.nameserver, "Timed").values()) == ["early", "late", "soon"]
+    finally:
+        move.close()
 
 
 @pytest.mark.parametrize("version", ["4.9.7", "5.3.3"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import re
@@ -13,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from halfmoon import AsyncProducer, Message, Producer
+from halfmoon import AsyncAdmin, AsyncProducer, Message, Producer
+from halfmoon.broker.copies import accounts
 from halfmoon.programs.configuration import ServerSettings
 from halfmoon.programs.embedded import Program, both, kill, standby, start, stop
 from tests.broker.access.rule_files import write
@@ -125,6 +127,47 @@ async def test_a_pair_with_access_control_completes_and_takes_over(
         again = await pair.begin("a")
         await pair.complete(second)
         await pair.until(lambda: log_end(again) == log_end(second))
+
+
+async def test_accounts_are_changed_at_both_members_and_count_after_a_takeover(
+    pair: Pair,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(accounts, "LOOK_MS", 100)
+    sign_as(monkeypatch, "operator", "secret-1")
+    members = {}
+    for name in ("a", "b"):
+        write(tmp_path / name, ACCOUNTS)
+        members[name] = await pair.begin(name, acl_enable=True)
+        await pair.until(lambda: members["a"].is_master)
+    await pair.complete(members["a"])
+    shop = {"access_key": "shop-service", "secret_key": "secret-5"}
+    async with AsyncAdmin(nameserver=pair.names.address, **OPERATOR) as admin:
+        await pair.registered("broker-a", {0, 1})
+        assert await admin.put_account(**shop, topics={"orders": "PUB"}) == ["broker-a", "broker-a/1"]
+        assert await admin.rotate_secret("observer", "secret-4", 60_000) == ["broker-a", "broker-a/1"]
+        (tmp_path / "b" / "conf" / "plain_acl.yml").write_text(ACCOUNTS)  # as if it had been down
+        await pair.until(lambda: accounts.DIFFER in caplog.text)
+        said = f"broker-a: {accounts.DIFFER}"
+        await soon_says(admin, said, is_there=True)
+        await admin.put_account(**shop, topics={"orders": "PUB"})
+        await admin.rotate_secret("observer", "secret-4", 60_000)
+        await pair.until(lambda: "equal to its master's again" in caplog.text)
+        await soon_says(admin, said, is_there=False)
+        assert caplog.text.count(accounts.DIFFER) == 1
+    await members["a"].abort()
+    await pair.until(lambda: members["b"].is_master)
+    async with AsyncProducer(group="P", nameserver=pair.names.address, send_timeout_ms=30_000, **shop) as producer:
+        await producer.send(Message("orders", b"with an account that was made at the old master"))
+
+
+async def soon_says(admin: AsyncAdmin, fault: str, *, is_there: bool) -> None:
+    """Wait until the status of a cluster has a fault, or has it no more."""
+    async with asyncio.timeout(60):
+        while (fault in (await admin.status(groups=False)).faults) is not is_there:
+            await asyncio.sleep(0.05)
 
 
 async def test_a_member_that_may_not_copy_does_not_join_and_says_why(

@@ -319,3 +319,25 @@ def test_a_loss_is_known_until_everything_is_there_again() -> None:
     assert epochs.lost
     epochs.found()
     assert not Epochs.load(disk, Random(2)).lost
+
+
+def test_a_restored_backup_has_reported_nothing_that_a_power_loss_could_take() -> None:
+    disk = SimDisk(Random(1))
+    Epochs.load(disk, Random(1)).begin(1, 0)
+    copy = disk.backup()
+    restored = Epochs.load(copy, Random(2))
+    restored.begin_run(lost_power=True, sync_flush=False)
+    assert (restored.is_restored, restored.lost) == (True, False)
+
+
+def test_a_restored_backup_that_follows_a_master_is_a_copy_like_others() -> None:
+    disk = SimDisk(Random(1))
+    original = Epochs.load(disk, Random(1))
+    original.begin(1, 0)
+    copy = disk.backup()
+    restored = Epochs.load(copy, Random(2))
+    restored.adopt(original.rows)
+    assert (restored.is_restored, copy.exists(RESTORED)) == (False, False)
+    copy.crash(power=True)
+    again = Epochs.load(copy, Random(3))
+    assert (again.member, again.is_restored, copy.exists(RESTORED)) == (restored.member, False, False)

@@ -210,8 +210,7 @@ def copied_records(
                     break
             elif not _enter(queues, data, record, apart):
                 break
-            if head[7] & _TRANSACTION == _COMMIT or (head[3] == 0 and data[topic_at : topic_at + topic_bytes] in topics):
-                _enter_transaction(runs, data, record, topics)
+            _enter_transaction(runs, data, record, topics)
             last, at = (head[6], head[10]), end
     except BadMessage:
         pass
@@ -221,19 +220,17 @@ def copied_records(
 def _enter_transaction(runs: list[_Run], data: bytes, record: _Whole, topics: tuple[bytes, bytes]) -> None:
     """Add a record to the last run, or to a new one, if it changes the state of a transaction."""
     head, topic_at, topic_bytes, end = record
-    bits, store_s = head[7] & _TRANSACTION, head[10] // 1000 & 0xFFFFFFFF
-    properties, group = data[topic_at + topic_bytes + 2 : end], 0
-    if bits == _COMMIT:
-        kind, number = COMMIT_KIND, head[13]
-    elif bits:
+    properties, store_s, group = data[topic_at + topic_bytes + 2 : end], head[10] // 1000 & 0xFFFFFFFF, 0
+    kind = transaction_kind(head[7], head[3], data[topic_at : topic_at + topic_bytes], properties, topics)
+    if kind is None:
         return
-    elif data[topic_at : topic_at + topic_bytes] == topics[0]:
-        kind, number, group = HALF_KIND, head[5], _code_of(property_of(properties, b"PGROUP") or b"")
-    elif property_of(properties, b"TAGS") == b"d":
-        body_at = topic_at - head[14] - (1 if head[1] == MAGIC else 2)
-        kind, number = OP_KIND, number_of(data[body_at : body_at + head[14]])
+    if kind == COMMIT_KIND:
+        number = head[13]
+    elif kind == HALF_KIND:
+        number, group = head[5], _code_of(property_of(properties, b"PGROUP") or b"")
     else:
-        return
+        body_at = topic_at - head[14] - (1 if head[1] == MAGIC else 2)
+        number = number_of(data[body_at : body_at + head[14]])
     continues = bool(runs) and runs[-1][0] == kind
     if continues and kind == HALF_KIND:
         continues = runs[-1][1:3] == (store_s, group) and runs[-1][3][-1] + 1 == number
@@ -241,6 +238,22 @@ def _enter_transaction(runs: list[_Run], data: bytes, record: _Whole, topics: tu
         runs.append((kind, store_s, group, [], []))
     runs[-1][3].append(number)
     runs[-1][4].append(ENTRY.pack(head[6], head[0], 0))
+
+
+def transaction_kind(
+    sys_flag: int, queue_id: int, topic: bytes, properties: bytes, topics: tuple[bytes, bytes]
+) -> int | None:  # fmt: skip
+    """Return which change of a transaction's state a record is; None: none. ``topics`` are those of half messages and of decisions.
+
+    Both have one queue.
+    """
+    if bits := sys_flag & _TRANSACTION:
+        return COMMIT_KIND if bits == _COMMIT else None
+    if queue_id or topic not in topics:
+        return None
+    if topic == topics[0]:
+        return HALF_KIND
+    return OP_KIND if property_of(properties, b"TAGS") == b"d" else None
 
 
 def number_of(body: bytes) -> int:

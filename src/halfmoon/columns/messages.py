@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from struct import Struct
 from struct import error as struct_error
 from zlib import crc32 as crc32
@@ -27,6 +28,18 @@ _BITS = {8: 0, 20: BORN_V6}, {8: 0, 20: STORE_V6}
 """IPv6 bits of sysFlag, by the lengths of the born host and of the store host."""
 _ENTRIES_AT_ONCE = 512
 """Entries packed at once: bounds the layouts that are kept."""
+
+
+def crc_sum(data: bytes | memoryview, offsets: bytes | memoryview, /) -> int:
+    """Return the sum of the CRC-32 of stretches of bytes that lie one behind another, as in Arrow's columns of bytes.
+
+    ``offsets`` are the bytes of 32-bit numbers, in this machine's order: where each stretch begins, and where the last one ends.
+    Raises ValueError where they do not rise, or lead beyond the bytes.
+    """
+    view, places = memoryview(data).cast("B"), memoryview(offsets).cast("B").cast("i")
+    if not all(0 <= begin <= end <= len(view) for begin, end in pairwise(places)):
+        raise ValueError("the offsets do not rise, or lead beyond the bytes")
+    return sum(crc32(view[begin:end]) for begin, end in pairwise(places))
 
 
 class Messages:

@@ -109,10 +109,10 @@ def back_up(
     Raises:
         UsageError: there is no store, or the target is something else, or a backup of another store, or a broker was started on it.
         StoreLocked: another backup to the target is under way.
-        StoreError: what was copied does not read as it was written.
+        StoreError: what was copied does not read as it was written; or the store is moved aside, by a slave that starts over.
         OSError: the disk fails or is full; an older backup is what it was.
     """
-    check_store(source)
+    kept = check_store(source)
     place = place_of(source, target)
     began = time.monotonic()
     with place.taken():
@@ -125,6 +125,7 @@ def back_up(
             copy = _Copy(source, place, older, running=running, bytes_a_second=bytes_a_second, progress=progress)
             copy.write_manifest(complete=False)
             copy.run(held, restored=True)
+            check_store(source, kept)
             held.close()  # a broker may start while the copy is read again
             if verify:
                 copy.verify()

@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from errno import EACCES
 from pathlib import Path
 
-from halfmoon.errors import UsageError
+from halfmoon.errors import StoreError, UsageError
 from halfmoon.programs.ownership import as_owner_of
 from halfmoon.runtime.files.disk import RealDisk
 from halfmoon.store.check.fsck import Problem, Progress, fsck
-from halfmoon.store.layout import CHECKPOINT, COMMIT_LOG, LOCK
+from halfmoon.store.layout import CHECKPOINT, COMMIT_LOG, LOCK, STARTING_OVER
+from halfmoon.store.log.earlier_copy import COPY
+from halfmoon.store.log.files import HALF_MOVED
 from halfmoon.store.settings import StoreSettings
 
 __all__ = ["Problem", "problems"]
@@ -22,6 +24,7 @@ def problems(directory: Path, settings: StoreSettings | None = None, progress: P
 
     Raises:
         UsageError: there is no store.
+        StoreError: it is half moved aside, by a slave that starts over.
         StoreLocked: a broker runs on it.
         OSError: it may not be read, or the disk fails.
     """
@@ -39,9 +42,23 @@ def _problems(disk: RealDisk, settings: StoreSettings | None, progress: Progress
             lock.release()
 
 
-def check_store(directory: Path) -> None:
-    """Raise UsageError where there is no store in a directory, PermissionError where it may not be read."""
+def check_store(directory: Path, kept: str | None = None) -> str:
+    """Return which earlier copy a directory keeps of a store that has started over; empty: none. ``kept``: what it was before.
+
+    Raises UsageError where there is no store, StoreError where one is half moved aside or has started over since, PermissionError
+    where it may not be read.
+    """
     if not os.access(directory, os.R_OK | os.X_OK) and directory.exists():
         raise PermissionError(EACCES, "may not be read by this user", str(directory))
+    if (directory / STARTING_OVER).exists():
+        raise StoreError(HALF_MOVED)
+    try:
+        found = (directory / COPY).stat()
+        copy = f"{found.st_dev}:{found.st_ino}"
+    except FileNotFoundError:
+        copy = ""
+    if kept not in (None, copy):
+        raise StoreError(f"the broker there started over meanwhile, and moved its store to {COPY}: do this again")
     if not (directory / COMMIT_LOG).is_dir() and not (directory / CHECKPOINT).is_file():
         raise UsageError(f"{directory} holds no store: there is no directory {COMMIT_LOG!r} in it")
+    return copy

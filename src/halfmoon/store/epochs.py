@@ -65,10 +65,11 @@ class Epochs:
     """The table of one directory. ``member`` is the directory's id: 32 hex digits. ``rows`` have rising numbers and starts.
 
     ``lost``: a power loss may have taken records that this member had reported as copied, and it has not followed a master since.
+    ``is_restored``: the directory is a restored backup, on which no broker has started, and which has followed no master of ours.
     """
 
     def __init__(self, disk: Disk, member: str, rows: tuple[EpochRow, ...], *, lost: bool = False) -> None:
-        self._disk, self.member, self.rows, self.lost, self._restored, self._synced = disk, member, rows, lost, False, False
+        self._disk, self.member, self.rows, self.lost, self.is_restored, self._synced = disk, member, rows, lost, False, False
 
     @classmethod
     def load(cls, disk: Disk, random: Random) -> Self:
@@ -98,13 +99,13 @@ class Epochs:
         if restored and not saved.restored:
             return cls._made(disk, fresh, rows, restored=True)
         epochs = cls(disk, saved.member, rows, lost=saved.lost)
-        epochs._restored, epochs._synced = restored, saved.synced
+        epochs.is_restored, epochs._synced = restored, saved.synced
         return epochs
 
     @classmethod
     def _made(cls, disk: Disk, member: str, rows: tuple[EpochRow, ...], *, restored: bool = False) -> Self:
         epochs = cls(disk, member, rows)
-        epochs._restored = restored
+        epochs.is_restored = restored
         epochs._save(rows)
         return epochs
 
@@ -128,19 +129,27 @@ class Epochs:
     def adopt(self, rows: Sequence[tuple[int, int, str]]) -> None:
         """Take the rows of a master; the log must be cut at the common end before. This directory keeps its own id.
 
-        Saved when this returns; waits for the disk.
+        Saved when this returns; waits for the disk. A restored backup is none any more: its log is a part of the master's, which
+        gives out no offset twice.
 
         Raises:
             PeerError: the rows are not a table; nothing changed.
             OSError: the disk fails; nothing changed.
         """
         taken = checked(rows)
-        if taken != self.rows:
+        if taken != self.rows or self.is_restored:
             self._save(taken)
+        if self.is_restored:
+            self._disk.remove(RESTORED)
+            self._disk.sync_directory("")
+            self.is_restored = False
 
     def begin_run(self, *, lost_power: bool, sync_flush: bool) -> None:
-        """Note how this run reports, and what a power loss may have taken of the last. Waits for the disk. Raises OSError."""
-        lost = self.lost or (lost_power and not self._synced)
+        """Note how this run reports, and what a power loss may have taken of the last. Waits for the disk. Raises OSError.
+
+        A restored backup looks as after a power loss, but under its new id nothing was reported.
+        """
+        lost = self.lost or (lost_power and not self._synced and not self.is_restored)
         if (lost, sync_flush) != (self.lost, self._synced):
             self.lost, self._synced = lost, sync_flush
             self._save(self.rows)
@@ -162,7 +171,7 @@ class Epochs:
 
     def _save(self, rows: tuple[EpochRow, ...]) -> None:
         # An older copy would call the records of the last epoch those of the epoch before, so none is kept.
-        saved = _Saved(self.member, list(rows), self.lost, self._restored, self._synced)
+        saved = _Saved(self.member, list(rows), self.lost, self.is_restored, self._synced)
         self._disk.save(PATH, msgspec.json.encode(saved), keep_previous=False)
         self.rows = rows
 

@@ -27,8 +27,6 @@ _BY_REASON = {
         302 REGISTER_MESSAGE_FILTER_CLASS""",
     "the store has one form, which is not RocksDB's": """
         354 CHECK_ROCKSDB_CQ_WRITE_PROGRESS, 355 EXPORT_ROCKSDB_CONFIG_TO_JSON""",
-    "slaves of RocketMQ 5 ask for it, and read the timer from the log without it": """
-        60 GET_TIMER_CHECK_POINT, 61 GET_TIMER_METRICS""",
     "static topics are not supported: a topic's queues stay at their broker": """
         513 UPDATE_AND_CREATE_STATIC_TOPIC""",
     "one process is one broker": """

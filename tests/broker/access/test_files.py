@@ -147,3 +147,38 @@ def test_too_many_files_are_refused_by_name_and_not_left_out(rule_files, tmp_pat
             assert rule_files.load().accounts
     with pytest.raises(SettingError, match=rf"conf/acl/{FILES_MAX:03}\.yml: more than {FILES_MAX} files of accounts"):
         rule_files.load()
+
+
+CHANGES = {
+    "a secret": ("secretKey: 12345678", "secretKey: 12345679"),
+    "an administrator": ("admin: true", "admin: false"),
+    "a permission": ("topicC=SUB", "topicC=PUB"),
+    "a default": ("defaultGroupPerm: SUB", "defaultGroupPerm: PUB"),
+    "a white address": ("192.168.1.*", "192.168.2.*"),
+    "a global white address": ("10.10.103.*", "10.10.104.*"),
+    "a key": ("accessKey: rocketmq2", "accessKey: rocketmq3"),
+    "a certificate": ("admin: true", "admin: true\n  certificate: shop.example"),
+    "a previous secret": ("admin: true", "admin: true\n  previousSecretKey: secret-0\n  previousSecretUntil: 2030-01-31T12:00:00Z"),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_the_digest_of_accounts_tells_every_difference_that_counts(rule_files, tmp_path, what):
+    before = rule_files.load().digest()
+    old, new = CHANGES[what]
+    assert old in RULES
+    write(tmp_path, RULES.replace(old, new))
+
+    assert rule_files.load().digest() != before
+
+
+def test_the_digest_of_accounts_leaves_out_versions_files_and_when_a_previous_secret_expires(rule_files, tmp_path):
+    rotated = RULES + "  previousSecretKey: secret-0\n  previousSecretUntil: 2030-01-31T12:00:0%dZ\ndataVersion: [{counter: %d}]\n"
+    write(tmp_path, rotated % (0, 1))
+    before = rule_files.load().digest()
+
+    write(tmp_path, rotated % (1, 2))
+    assert rule_files.load().digest() == before
+    write(tmp_path, "accounts: []\n")
+    write(tmp_path, rotated % (0, 1), name="acl/more.yml")
+    assert rule_files.load().digest() == before

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from halfmoon.broker.copies.reach import Reach
 from halfmoon.broker.pairs.lease import Lease, Outcome
 from halfmoon.effects import Close, Write
 from halfmoon.instant import Steady
@@ -50,7 +51,7 @@ class Port:
         self.sent: dict[int, bytearray] = {}
         self.closed: dict[int, str] = {}
         self.wakes = 0
-        self.core.wake = self._woken
+        self.core.wake, self.core.reach = self._woken, Reach("10.0.0.1:10911")
 
     def _woken(self) -> None:
         self.wakes += 1

@@ -51,6 +51,24 @@ def test_it_is_behind_since_it_knew_that_the_masters_log_has_more(slave: SlaveTa
     assert known(slave) == (0, 0)
 
 
+def test_metrics_and_runtime_information_tell_that_transactions_are_not_indexed(slave: SlaveTalk) -> None:
+    index = slave.standby.transactions.index
+    assert index is not None
+    slave.standby.problem = None
+    slave.standby.following.connected(1, "10.0.0.1:10912", slave.instant)
+
+    def told() -> tuple[float, str | None]:
+        samples = {sample[0].name: sample[2] for sample in slave.broker.lag.samples(("broker-a",), slave.instant) if sample}
+        indexed = samples["halfmoon_slave_transactions_indexed"]
+        assert isinstance(indexed, int)
+        return indexed, from_json(KVTable, slave.ask(GetBrokerRuntimeInfo()).body).table.get("brokerFaults")
+
+    assert told() == (1, None)
+    index.stop_for(OSError("Input/output error"))
+    fault = "the transaction index cannot be written: Input/output error (a broker that starts here reads the log for it)"
+    assert told() == (0, fault)
+
+
 def test_the_ends_that_are_remembered_are_bounded(slave: SlaveTalk) -> None:
     for _ in range(lag.MARKS_MAX + 10):
         slave.standby.end_offset += 1

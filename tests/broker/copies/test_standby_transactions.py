@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from halfmoon.broker.names import HALF_TOPIC, TRANSACTIONS_GROUP
+from halfmoon.errors import StoreError
 from halfmoon.store import Store
 from halfmoon.store.check.fsck import fsck
 from halfmoon.store.legacy import read_journal
 from halfmoon.store.transactions import recovery
-from halfmoon.store.transactions.index import Half, TransactionIndex
+from halfmoon.store.transactions.files import TransactionFiles
+from halfmoon.store.transactions.index import Half, State, TransactionIndex
+from halfmoon.store.transactions.state_table import StateTable
 from halfmoon.store.transactions.watermark import read_watermark
 from halfmoon.testing.disk import SimDisk
 from halfmoon.wire.bodies import ConsumerOffsetTable, to_json
+from halfmoon.wire.ids import offset_msg_id, pack_host
 from tests.broker.copies.slave import log_of
 from tests.broker.copies.test_following import FILE_BYTES, Slave
 from tests.broker.copies.test_standby import Standing, of_apache
-from tests.broker.half import COMMIT, ROLLBACK, end, prepare
+from tests.broker.half import CHECKS, COMMIT, GROUP, ROLLBACK, checks, end, prepare, produce
 from tests.broker.talk import Talk
 from tests.store.driving import edit_journal
 from tests.store.transacting import NO_WATERMARK
@@ -94,8 +99,8 @@ def test_a_slave_goes_on_with_the_index_of_the_master_that_it_was(talk: Talk) ->
     prepare(promoted, "more")
     promoted.disk.crash(power=False)
     slave.open()
-    assert slave.core.index is not None
-    assert (slave.core.index.rebuilt, slave.core.index.pending_count) == (None, 21)
+    assert slave.core.transactions.index is not None
+    assert (slave.core.transactions.index.rebuilt, slave.core.transactions.index.pending_count) == (None, 21)
 
 
 def test_what_a_master_of_rocketmq_settled_is_asked_about_by_nobody(talk: Talk) -> None:
@@ -118,23 +123,116 @@ def test_the_first_start_on_the_copy_of_another_broker_takes_what_that_had_settl
     offsets = ConsumerOffsetTable(offset_table={f"{HALF_TOPIC}@{TRANSACTIONS_GROUP}": {0: 30}})
     slave.disk.save("config/consumerOffset.json", to_json(offsets))
     slave.open()
-    assert slave.core.index is not None
-    assert (slave.core.index.pending_count, slave.core.index.lowest_pending()) == (10, 32)
+    assert slave.core.transactions.index is not None
+    assert (slave.core.transactions.index.pending_count, slave.core.transactions.index.lowest_pending()) == (10, 32)
 
 
-def test_a_slave_without_space_for_the_index_copies_the_log(
-    talk: Talk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def refuse(*arguments: Any, **more: Any) -> TransactionIndex:
-        raise OSError("no space")
+def fail_entering(error: type[Exception]) -> Callable[[Slave, pytest.MonkeyPatch], None]:
+    def plant(slave: Slave, patch: pytest.MonkeyPatch) -> None:
+        def fail(*arguments: Any, **more: Any) -> None:
+            raise error("planted")
 
-    with monkeypatch.context() as patch:
-        patch.setattr(TransactionIndex, "open", refuse)
-        slave = Slave(SimDisk(Random(1)))
-    assert "the transaction index is not kept here" in caplog.text
+        assert slave.core.transactions.index is not None
+        patch.setattr(slave.core.transactions.index.files.table, "enter", fail)
+
+    return plant
+
+
+def fail_opening(slave: Slave, patch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: Any, **more: Any) -> None:
+        raise OSError("planted")
+
+    patch.setattr(StateTable, "cut", refuse)
+    leave(slave, kill=True)
+    slave.open()
+
+
+def fail_saving(slave: Slave, patch: pytest.MonkeyPatch) -> None:
+    def refuse(self: TransactionFiles) -> Any:
+        def run() -> None:
+            raise OSError("planted")
+
+        return run
+
+    patch.setattr(TransactionFiles, "take_sync", refuse)
+
+
+FAILURES = {
+    "disk error": fail_entering(OSError), "contradiction": fail_entering(StoreError), "mistake of ours": fail_entering(KeyError),
+    "not opened": fail_opening, "not saved": fail_saving,
+}  # fmt: skip
+Failing = tuple[Slave, pytest.MonkeyPatch]
+
+
+@pytest.fixture(params=FAILURES)
+def failing(talk: Talk, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Failing]:
+    """A slave whose index failed after 60 half messages, and that has copied others and decisions since; `undo` ends that."""
+    slave = Slave(SimDisk(Random(1)))
     follow(talk, slave)
-    slave.wait(5000)
-    assert slave.core.store.end_offset == talk.broker.store.end_offset
-    leave(slave, kill=False)
+    slave.wait(10_000)
+    before = [Place.of(half) for half in halves(talk.broker.transactions.index)]
+    with pytest.MonkeyPatch.context() as patch:
+        FAILURES[request.param](slave, patch)
+        more = [prepare(talk, f"w{number}") for number in range(6)]
+        follow(talk, slave)
+        end(talk, before[2], COMMIT)
+        end(talk, more[0], ROLLBACK)
+        follow(talk, slave)
+        slave.wait(9_000)
+        assert slave.core.transactions.fault is not None
+        assert slave.core.store.end_offset == talk.broker.store.end_offset, "the log is copied all the same"
+        yield slave, patch
+
+
+class Place(NamedTuple):
+    """What a producer knows of a half message."""
+
+    queue_offset: int
+    msg_id: str
+
+    @classmethod
+    def of(cls, half: Half) -> Place:
+        """Return that of one in the index."""
+        return cls(half.index, offset_msg_id(pack_host("127.0.0.1:10911"), half.physical_offset))
+
+
+@pytest.mark.parametrize("kill", [False, True])
+def test_a_slave_whose_index_failed_takes_over_and_asks_about_what_is_open(talk: Talk, failing: Failing, kill: bool) -> None:
+    slave, patch = failing
+    patch.undo()
+    leave(slave, kill=kill)
+    promoted = Talk("promoted", disk=slave.disk, store=STORE, **CHECKS)
+    assert halves(promoted.broker.transactions.index) == halves(talk.broker.transactions.index)
+    produce(promoted, GROUP)
+    promoted.wait(60_000)
+    asked = {header.tran_state_table_offset for header, _ in checks(promoted)}
+    assert asked == {half.index for half in halves(talk.broker.transactions.index) if half.state is State.PREPARED}
+    assert len(asked) == 24
+
+
+def test_an_index_that_failed_is_brought_up_to_the_log_while_the_slave_runs(
+    talk: Talk, failing: Failing, caplog: pytest.LogCaptureFixture
+) -> None:
+    slave, patch = failing
+    assert "refused" not in caplog.text
+    patch.undo()
+    slave.wait(2_000)
+    assert slave.core.transactions.fault is None
+    assert "the transaction index has everything again that the log has" in caplog.text
+    prepare(talk, "after")
+    follow(talk, slave)
+    assert halves(slave.core.transactions.index) == halves(talk.broker.transactions.index)
+    slave.wait(10_000)
+    leave(slave, kill=True)
     index = Talk("promoted", disk=slave.disk, store=STORE).broker.transactions.index
-    assert halves(index) == halves(talk.broker.transactions.index)
+    assert (index.rebuilt, halves(index)) == (None, halves(talk.broker.transactions.index))
+
+
+def test_what_a_master_of_rocketmq_settled_while_the_index_failed_is_asked_about_by_nobody(talk: Talk, failing: Failing) -> None:
+    slave, patch = failing
+    slave.core.transactions.settle_below(40)
+    patch.undo()
+    leave(slave, kill=True)
+    index = Talk("promoted", disk=slave.disk, store=STORE).broker.transactions.index
+    expected = [half.index for half in halves(talk.broker.transactions.index) if half.state is State.PREPARED and half.index >= 40]
+    assert [half.index for half in halves(index) if half.state is State.PREPARED] == expected

@@ -10,6 +10,7 @@ import pytest
 from halfmoon.broker.copies import takeover
 from halfmoon.broker.copies.copies import EPOCHS
 from halfmoon.broker.copies.takeover import FAILED, LACKED_BYTES_MAX, Stopped, Takeover
+from halfmoon.broker.names import TIMER_TOPIC
 from halfmoon.effects import Call, Sleep, SteadyTime, Work
 from halfmoon.errors import ConnectFailed
 from halfmoon.settings import overwrite
@@ -26,11 +27,14 @@ from halfmoon.wire.bodies import (
 )
 from halfmoon.wire.command import Command
 from halfmoon.wire.headers.admin import GetBrokerConfig, GetBrokerRuntimeInfo, TakeOver, UpdateBrokerConfig
+from halfmoon.wire.headers.delay import GetTimerCheckPoint
 from halfmoon.wire.headers.offset import GetAllConsumerOffset, UpdateConsumerOffset
 from halfmoon.wire.headers.route import GetBrokerClusterInfo
 from tests.broker.copies.serving_slave import SlaveTalk
 from tests.broker.copies.slave import log_of
+from tests.broker.half import stored
 from tests.broker.talk import Talk
+from tests.store.driving import draft
 
 NAME_SERVER, MASTER = "10.0.0.5:9876", "10.0.0.1:10911"
 ITS_ROLE = {"brokerRole": "ASYNC_MASTER", "brokerId": "0", "slaveReadEnable": "false", "brokerPermission": "6"}
@@ -50,7 +54,7 @@ class World:
         self.config = {**ITS_ROLE, "brokerName": "broker-a", "haListenPort": "10912"}
         self.config["mappedFileSizeCommitLog"] = str(self.master.store_settings.commit_log_file_bytes)
         self.late: int | None = None
-        self.deaf, self.texts, self.refused_at = set[str](), dict[str, str](), 0
+        self.deaf, self.texts, self.refused, self.refused_at = set[str](), dict[str, str](), set[type](), 0
         self.write()
         self.slave = SlaveTalk(self.master)
         self.slave.copy()
@@ -146,6 +150,8 @@ class World:
             store = self.master.broker.store
             ends = {"commitLogMinOffset": str(store.min_offset), "commitLogMaxOffset": str(store.end_offset)}
             return Command(code=0, flag=1, body=to_json(KVTable({**ends, **self.texts})))
+        if type(call.request) in self.refused:
+            return Command(code=3, flag=1, remark="not supported")
         reply: Command = self.master.ask(call.request)
         return reply
 
@@ -239,17 +245,22 @@ def test_a_slave_that_does_not_copy_or_takes_over_already_refuses() -> None:
 
 
 def test_a_master_that_cannot_be_replaced_keeps_its_role() -> None:
-    ours, timed, behind, slave, deaf = (World() for _ in range(5))
+    ours, rolled, silent, behind, slave, deaf = (World() for _ in range(6))
     ours.texts = {EPOCHS: ""}
-    timed.master.send("T", b"later", properties="TIMER_DELAY_SEC\x0160\x02")
-    timed.copy_all()
+    for timed, more in ((rolled, b"TIMER_ROLL_TIMES\x011\x02"), (silent, b"")):
+        due_ms = timed.master.now + 60_000
+        parked = draft(b"later", b"TIMER_OUT_MS\x01%d\x02REAL_TOPIC\x01T\x02REAL_QID\x010\x02%s" % (due_ms, more), tag=due_ms)
+        timed.master.broker.store.append(TIMER_TOPIC, 0, [parked], timed.master.now)
+        timed.copy_all()
+    silent.refused = {GetTimerCheckPoint}
     while behind.master.broker.store.end_offset - behind.slave.standby.store.end_offset <= LACKED_BYTES_MAX:
         behind.master.send("T", b"x" * 100_000)
     slave.config["brokerRole"] = "SLAVE"
     deaf.deaf = {"brokerRole"}
     for world, reason in (
         (ours, "is a broker of Halfmoon: pairs change their master"),
-        (timed, "its log has messages for a point in time"),
+        (rolled, "would be delivered again: the master has cancelled some, or stored them again"),
+        (silent, "would be delivered again: the master does not say which of them it has delivered"),
         (behind, "wait until it has nearly everything"),
         (slave, "does not say that it is a master: brokerRole=SLAVE"),
         (deaf, "did not become a slave: brokerRole=ASYNC_MASTER"),
@@ -259,6 +270,28 @@ def test_a_master_that_cannot_be_replaced_keeps_its_role() -> None:
         world.run(lambda world=world: world.takeover.state.startswith(FAILED))  # type: ignore[misc]
         assert reason in world.takeover.state
         assert world.config == before
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_messages_for_a_point_in_time_are_delivered_by_the_new_master_and_those_of_the_old_one_not_again(seed: int) -> None:
+    world = World(seed)
+    for body, after_s in ((b"early", 1), (b"soon", 60), (b"late", 3600)):
+        world.master.send("Timed", body, properties=f"TIMER_DELAY_SEC\x01{after_s}\x02")
+    world.master.wait(10_000)
+    world.slave.now = world.master.now
+    world.copy_all()
+    world.take_over()
+    assert world.takeover.is_done
+    standby = world.slave.standby
+    standby.stop(world.slave.instant)
+    world._save()
+    standby.close(world.slave.instant)
+    new = Talk("promoted", disk=world.slave.disk)
+    new.now = world.slave.now
+    new.restart()
+    for wait_s, bodies in ((10, [b"early"]), (60, [b"early", b"soon"]), (3600, [b"early", b"soon", b"late"])):
+        new.wait(1000 * wait_s)
+        assert [message.body for message in stored(new, "Timed")] == bodies
 
 
 def no_settling(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,9 +1,10 @@
 """What waits for its time is listed by broker and page, and the progress of the levels is told."""
 
+from halfmoon.broker.delay.delay import COPIED_MS
 from halfmoon.store.entries import entries_at
-from halfmoon.wire.bodies import DelayedMessages, DelayOffsetTable, from_json
+from halfmoon.wire.bodies import DelayedMessages, DelayOffsetTable, TimerCheckpoint, from_json
 from halfmoon.wire.bodies.delays import parse_recall_handle
-from halfmoon.wire.headers.delay import GetAllDelayOffset, ListDelayedMessages
+from halfmoon.wire.headers.delay import GetAllDelayOffset, GetTimerCheckPoint, GetTimerMetrics, ListDelayedMessages
 from tests.broker.delay.test_delay import TOPIC, put
 from tests.broker.delay.test_timer import send_at
 from tests.broker.talk import START_MS
@@ -91,3 +92,25 @@ def test_the_progress_of_the_levels_can_be_asked(talk):
     reply = talk.ask(GetAllDelayOffset())
 
     assert from_json(DelayOffsetTable, reply.body).offset_table == {level: int(level == 1) for level in range(1, 19)}
+
+
+def checkpoint(talk) -> TimerCheckpoint:
+    return TimerCheckpoint.decode(talk.ask(GetTimerCheckPoint()).body)
+
+
+def test_a_slave_of_rocketmq_is_told_before_when_every_message_was_delivered(talk):
+    start = START_MS - START_MS % 1000
+    assert checkpoint(talk) == (start - COPIED_MS, 0, 0, 0, 0, START_MS, 0)
+    send_at(talk, START_MS + 9_500, key="u1")
+    send_at(talk, START_MS + 2_500, key="u2")
+    talk.wait(5_000)
+    now = START_MS + 5_000
+    assert checkpoint(talk) == (now - now % 1000 - COPIED_MS, 0, 2, 2, 0, now, 0), "some of it may not be copied yet"
+    talk.broker.delays.timer.wait(2**62)
+    talk.wait(20_000)
+    assert checkpoint(talk).read_ms == (START_MS + 9_500) // 1000 * 1000, "one waits that is late"
+
+
+def test_messages_for_a_point_in_time_are_not_counted_by_topic(talk):
+    send_at(talk, START_MS + 9_500, key="u1")
+    assert talk.ask(GetTimerMetrics()).body == b'{"dataVersion":{"counter":0,"stateVersion":0,"timestamp":0},"timingCount":{}}'

@@ -129,6 +129,22 @@ def test_the_last_master_makes_a_new_record_with_a_higher_epoch_and_a_copy_makes
     assert (shelf.record.holder, shelf.record.epoch) == ("a", 8)
 
 
+def test_a_restored_backup_makes_the_record_where_there_is_none_and_says_what_to_do_where_there_is_one(shelf: Shelf) -> None:
+    backup = member(shelf, "d", last_epoch=3, is_restored=True)
+    shelf.run(backup, ms=100)
+    assert (backup.role, shelf.record.holder, shelf.record.epoch) == (Role.MASTER, "d", 4)
+
+    shelf.put(holder="a", address="a:1", in_sync=("a", "b"), epoch=7)
+    beside = member(shelf, "e", last_epoch=3, is_restored=True)
+    shelf.run(beside, ms=LEASE_MS - 1)
+    assert (beside.role, beside.problem) == (Role.FOLLOWER, None)
+    shelf.run(beside, ms=2 * POLL_MS)
+    assert "a restored backup, and the record is that of the master of epoch 7, which is silent" in (beside.problem or "")
+    shelf.text = None
+    shelf.run(beside, ms=10 * LEASE_MS)
+    assert shelf.text is None, "the record is removed only while no member runs"
+
+
 def test_a_member_that_has_seen_another_master_makes_no_record_when_that_is_removed(shelf: Shelf) -> None:
     master(shelf)
     copy = member(shelf, "b")

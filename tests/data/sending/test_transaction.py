@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from halfmoon.client.batches import BatchName, DecideResult, PrepareResult
-from halfmoon.data.sending.transaction import NotDecided, PrepareReport, abort_attempts, commit_batch, crc_sum, prepare
+from halfmoon.data.sending.transaction import NotDecided, PrepareReport, abort_attempts, commit_batch, prepare, sum_of_rows
 from halfmoon.errors import ConnectionLost, UsageError
 from halfmoon.model import MessageQueue
 from halfmoon.spark.sink.options import SinkOptions
@@ -254,16 +254,30 @@ def test_a_digest_is_short_enough_for_its_coordinator():
     ("topic", "orders", "refunds"), ("queueId", 0, 1), ("shardingKey", "k", "l"), ("delayLevel", 1, 2), ("deliverAt", 10**12, 10),
 ])  # fmt: skip
 def test_rows_are_others_in_another_topic_or_queue_at_another_time_or_with_another_key(column: str, first: object, then: object):
-    sums = [crc_sum(pa.RecordBatch.from_pydict({"body": ["a"], column: [value]})) for value in (first, first, then, None)]
+    sums = [sum_of_rows(pa.RecordBatch.from_pydict({"body": ["a"], column: [value]})) for value in (first, first, then, None)]
 
     assert sums[0] == sums[1]
     assert len({*sums}) == 3
 
 
+def test_rows_are_others_if_a_value_moves_to_another_column_or_row():
+    rows = [{"body": "a", "keys": "b"}, {"body": "a", "tags": "b"}, {"body": "ab"}, {"body": "a", "keys": "", "tags": "b"}]
+    names = ["body", "keys", "tags"]
+    sums = [sum_of_rows(pa.RecordBatch.from_pylist([{**dict.fromkeys(names), **row}])) for row in rows[:3]]
+    assert len({*sums}) == 3
+    assert sum_of_rows(pa.RecordBatch.from_pylist([{**dict.fromkeys(names), **row} for row in rows])) == sum([*sums, sums[1]])
+
+
+def test_a_slice_of_rows_has_the_sum_of_its_own_rows():
+    rows = pa.RecordBatch.from_pydict({"body": ["a", "bc", "def"], "keys": [None, "k", ""]})
+    assert sum_of_rows(rows) == sum(sum_of_rows(rows.slice(at, 1)) for at in range(3))
+    assert sum_of_rows(rows.slice(3)) == 0
+
+
 def test_the_order_of_properties_makes_no_other_rows():
     kind = pa.map_(pa.string(), pa.string())
     sums = [
-        crc_sum(pa.RecordBatch.from_arrays([pa.array(["a"]), pa.array([pairs], type=kind)], names=["body", "properties"]))
+        sum_of_rows(pa.RecordBatch.from_arrays([pa.array(["a"]), pa.array([pairs], type=kind)], names=["body", "properties"]))
         for pairs in ([("a", "1"), ("b", "2")], [("b", "2"), ("a", "1")])
     ]
     assert sums[0] == sums[1]

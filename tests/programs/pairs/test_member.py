@@ -48,7 +48,8 @@ class Pair:
         found = settings()
         of_store = {key: changes.pop(key) for key in list(changes) if hasattr(found.store, key)}
         changes = {**self.changed, **changes}
-        own = replace(found.broker, nameserver=self.names.address, port=free_port(), lease_ms=LEASE_MS, **changes)
+        fixed = {"nameserver": self.names.address, "port": free_port(), "lease_ms": LEASE_MS}
+        own = replace(found.broker, **{**fixed, **changes})
         member = self.members[name] = Member(
             found._replace(broker=own, store=replace(found.store, **of_store)), self.root / name, self.leases, resync=resync
         )
@@ -59,6 +60,12 @@ class Pair:
         async with asyncio.timeout(60):
             while not what():
                 await asyncio.sleep(0.01)
+
+    async def registered(self, name: str, ids: set[int]) -> None:
+        """Wait until the name server knows these members of a broker."""
+        async with AsyncAdmin(nameserver=self.names.address) as admin, asyncio.timeout(60):
+            while name not in (table := (await admin.cluster()).broker_addr_table) or {*table[name].broker_addrs} != ids:
+                await asyncio.sleep(0.02)
 
     async def complete(self, master: Member) -> None:
         await self.until(lambda: master.lease is not None and master.is_master and master.program.broker.copies.pair.is_complete)

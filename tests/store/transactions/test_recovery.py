@@ -6,6 +6,7 @@ import shutil
 import sys
 from contextlib import suppress
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -13,6 +14,7 @@ from halfmoon.instant import instant
 from halfmoon.runtime.files.disk import RealDisk
 from halfmoon.store import Store
 from halfmoon.store.check.fsck import fsck
+from halfmoon.store.layout import HALF_TOPIC, UNIT_BYTES
 from halfmoon.store.transactions import recovery
 from halfmoon.store.transactions.index import State
 from halfmoon.testing.disk import SimDisk, Stopped
@@ -38,6 +40,7 @@ from tests.store.transacting import (
     truth_of,
     zero,
 )
+from tests.store.transactions.test_copied import Master, Slave, copy_all
 
 
 @pytest.fixture
@@ -328,3 +331,41 @@ def test_a_commit_counts_when_its_topic_was_deleted_since():
     half = index.half(0)
     assert half is not None
     assert (half.state, list(index.unfinished)) == (State.COMMITTED, [])
+
+
+def test_states_that_were_taken_before_a_kill_stay_taken_after_a_loss_of_power() -> None:
+    for seed in range(5):
+        master, slave = Master(Random(1), disk_of()), Slave(SimDisk(Random(seed), write_back=0), transaction_file_records=16)
+        master.append(HALF_TOPIC, 0, *[draft(b"half", b"PGROUP\x01g\x02")] * 20)
+        copy_all(master, slave)
+        slave.save()
+        slave.index.settle_below(16)
+        while slave.index.lowest_pending() < 16:  # the last sync of these states does not happen
+            carry_out_both(slave.store, slave.index, slave.now)
+            slave.now += 2000
+            slave.transactions.tick(instant(slave.now).steady)
+        slave.disk.crash(power=False)
+        slave.open()
+        slave.save()
+        slave.disk.crash(power=True)
+        slave.open()
+        assert slave.index.files.watermark.last.settled == 16
+        master.ops(list(range(16)))
+        copy_all(master, slave)
+        slave.check()
+        assert (slave.index.lowest_pending(), slave.index.pending_count) == (16, 4)
+
+
+def test_a_start_behind_a_full_redo_log_leaves_files_that_the_next_start_believes() -> None:
+    master, slave = Master(Random(1), disk_of()), Slave(disk_of(), transaction_file_records=16)
+    master.append(HALF_TOPIC, 0, *[draft(b"half", b"PGROUP\x01g\x02")] * 8)
+    master.ops(list(range(8)))
+    copy_all(master, slave)
+    slave.index.make_room(1, 0)
+    slave.save()
+    slave.save()
+    assert slave.index.files.redo.segments.first == slave.index.files.redo.end * UNIT_BYTES
+    for _ in range(3):
+        slave.disk.crash(power=False)
+        slave.open()
+        assert slave.index.rebuilt is None

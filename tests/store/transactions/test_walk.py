@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from itertools import product
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from halfmoon.hot import COMMIT_KIND, HALF_KIND, OP_KIND
 from halfmoon.model import java_hash
 from halfmoon.store.layout import HALF_TOPIC, OP_TOPIC
-from halfmoon.store.transactions.walk import EntryLookup, RecordKind, group_hash_of, indexes_of, transaction_records, walk
+from halfmoon.store.records import check_at
+from halfmoon.store.transactions.walk import (
+    EntryLookup,
+    RecordKind,
+    group_hash_of,
+    indexes_of,
+    transaction_record,
+    transaction_records,
+    walk,
+)
 from halfmoon.testing.disk import SimDisk
+from tests.columns.conftest import PYTHON, native
 from tests.store.driving import NOW, draft, open_store
 
 V6 = bytes(20)
@@ -42,6 +56,30 @@ def test_the_three_kinds_are_found_among_others_over_files(born: bytes):
     first = next(transaction_records(store, 0))
     size = int.from_bytes(store.log.segments.view(first.physical_offset, 4), "big")
     assert (first.store_s, first.size, group_hash_of(first.properties)) == (NOW // 1000, size, java_hash("g"))
+
+
+@pytest.mark.parametrize("twin", [PYTHON, pytest.param(None, id="native")])
+def test_the_walk_and_what_a_slave_copies_agree_about_every_kind_of_record(twin: Any):
+    """Every mixture of flags, topic, queue, tag and hosts; what a record is to a transaction is decided alike everywhere."""
+    twin, kinds = twin or native(), Counter[int | None]()
+    store = open_store(SimDisk(Random(1)))
+    tags = [b"", TAG, b"TAGS\x01dd\x02", b"XTAGS\x01d\x02", b"X\x01y\x02TAGS\x01d\x02", b"TAGS\x01\x02", b"PGROUP\x01d\x02"]
+    topics = [HALF_TOPIC, OP_TOPIC, "orders", "x" * len(HALF_TOPIC), "x" * len(OP_TOPIC)]
+    for flags, topic, queue_id, properties, born in product([0, 4, 8, 12], topics, [0, 1], tags, [bytes(8), V6]):
+        place = store.append(topic, queue_id, [draft(b"12", properties, sys_flag=flags, prepared=77, born=born)], NOW)
+        at = place.physical_offsets[0]
+        data = bytes(store.log.segments.view(at, store.end_offset - at))
+        runs = twin.copied_records(data, (0, len(data)), at, (), (HALF_TOPIC.encode(), OP_TOPIC.encode()), len(data))[3]
+        walked = [
+            (step.kind.value, {RecordKind.HALF: step.queue_offset, RecordKind.COMMIT: step.half_offset}.get(step.kind, 12))
+            for step in walk(store.log, at, store.end_offset)
+        ]
+        checked = transaction_record(at, check_at(memoryview(data), 0, at), memoryview(data))
+        assert walked == [(kind, number) for kind, _, _, [number], _ in runs], (flags, topic, queue_id, properties)
+        assert [kind for kind, _ in walked] == ([] if checked is None else [checked.kind.value])
+        kinds[walked[0][0] if walked else None] += 1
+    ways = {HALF_KIND: len(tags) * 2, OP_KIND: 2 * 2, COMMIT_KIND: len(topics) * 2 * len(tags) * 2}
+    assert kinds == {**ways, None: 4 * len(topics) * 2 * len(tags) * 2 - sum(ways.values())}
 
 
 def test_a_store_without_half_messages_is_not_walked():

@@ -130,6 +130,7 @@ class Access(Service):
         self.on_change: Callable[[list[int], list[int]], None] = lambda rebound, revoked: None
         """Called when new rules take effect: with the connections whose certificate now belongs to another account or to none, and
         with the other connections whose last signature was made with a secret that is valid no longer."""
+        self._digest: tuple[Rules, str] | None = None
         self.turn(now.date)
         self._use(files.load(), now.date)
 
@@ -413,6 +414,12 @@ class Access(Service):
             log.warning("accounts were read again: accounts=%d", len(result.accounts))
         elif self.fault is not None:
             self.fault = None
+
+    def digest(self) -> str:
+        """Return the digest of the present rules, see `Rules.digest`."""
+        if self._digest is None or self._digest[0] is not self.rules:
+            self._digest = self.rules, self.rules.digest()
+        return self._digest[1]
 
     def uses(self) -> Mapping[str, Uses]:
         """Return who uses the previous secrets, by access key; a connection that signed with one last uses it now."""

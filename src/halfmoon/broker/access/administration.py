@@ -140,7 +140,7 @@ class Administration(Service):
         return None
 
     def versions(self, _request: Request) -> Reply:
-        """Return the versions of the files (52)."""
+        """Return the versions of the files (52). Differs: with a digest of all accounts, by which a slave compares its own."""
         access, settings = self._on(1), self._settings
         versions = {access.files.name(path): file.version for path, file in access.rules.files.items()}
         main = access.rules.files.get(access.files.main)
@@ -148,6 +148,7 @@ class Administration(Service):
             version=to_json(DataVersion() if main is None else main.version).decode(),
             all_acl_file_version=to_json(versions).decode(),
             broker_name=settings.name, broker_addr=f"{settings.address}:{settings.port}", cluster_name=settings.cluster,
+            accounts_digest=access.digest(),
         ))  # fmt: skip
 
     def accounts(self, _request: Request) -> Reply:

@@ -1,13 +1,14 @@
-"""Requests of a slave to its master, as operations: one request, and where the queues of the master end."""
+"""Requests of a slave to its master, as operations: one request, and where the log and the queues of the master end."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from halfmoon.effects import Call, Op
-from halfmoon.errors import AccessRefused, TopicNotFound, broker_error
-from halfmoon.wire.bodies import TopicConfigTable, TopicStatsTable, from_json
+from halfmoon.errors import AccessRefused, PeerError, TopicNotFound, broker_error
+from halfmoon.wire.bodies import KVTable, TopicConfigTable, TopicStatsTable, from_json
 from halfmoon.wire.command import Command
+from halfmoon.wire.headers.admin import GetBrokerRuntimeInfo
 from halfmoon.wire.headers.topic import GetAllTopicConfig, GetTopicStatsInfo
 
 ASK_MS = 3_000
@@ -20,6 +21,14 @@ def answer(address: str, header: Any, body: bytes = b"") -> Op[Command]:
     if reply.code != 0:
         raise broker_error(reply.code, reply.remark, address)
     return reply
+
+
+def end_of_log(address: str) -> Op[int]:
+    """Return where the log of a master ends. Raises HalfmoonError."""
+    text = from_json(KVTable, (yield from answer(address, GetBrokerRuntimeInfo())).body).table.get("commitLogMaxOffset", "")
+    if not (text.isascii() and text.isdecimal() and len(text) < 20):
+        raise PeerError(f"{address} does not say where its log ends: {text:.20}")
+    return int(text)
 
 
 def queue_ends(address: str, *, everything: bool) -> Op[tuple[dict[tuple[str, int], int], list[str]]]:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 from halfmoon.broker.copies.admission import Admission
+from halfmoon.broker.copies.reach import Reach
 from halfmoon.broker.copies.states import States
 from halfmoon.broker.settings import BrokerRole, BrokerSettings
 from halfmoon.effects import Close, CoreEffect, Op, Write, sleep, steady
@@ -147,6 +148,7 @@ class Feeding:
         self.wake: Callable[[], None] = _nothing
         self.on_copied: Callable[[], None] = _nothing
         self.pair: Pairing | None = None
+        self.reach = Reach(f"{settings.address}:{settings.port}")
         self.slaves: dict[int, Slave] = {}
         """By connection."""
         self._effects: list[CoreEffect] = []
@@ -226,6 +228,7 @@ class Feeding:
             self._refuse(peer, slave, f"there are {SLAVES_MAX} slaves already")
             return False
         self.slaves[peer] = slave
+        self.reach.met("the slave at", slave.remote)
         return True
 
     def certified(self, peer: int, names: tuple[str, ...]) -> None:

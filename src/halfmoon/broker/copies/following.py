@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from halfmoon.broker.copies.reach import Reach
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.effects import Close, CoreEffect, Op, Write
 from halfmoon.errors import CorruptRecord, StoreError
@@ -71,6 +72,7 @@ class Following:
         self._account, self._sent_hello = account, Hello(b"", 0, 0)
         self.refusal: str | None = None
         self.promise: Callable[[Steady], None] = lambda now: None
+        self.reach = Reach(f"{settings.address}:{settings.port}")
         self._effects: list[CoreEffect] = []
         self._peer: int | None = None
         self._remote, self._greets, self._has_greeted = "", False, False
@@ -102,6 +104,7 @@ class Following:
         self._copying.again()
         self._forget_states()
         self._heard_at = now.steady
+        self.reach.met("the master at", remote)
         log.info("following the master: address=%s from_offset=%d", remote, self._store.end_offset)
         self._report(now.steady)
 

@@ -80,7 +80,8 @@ class CopyLag(Service):
         return {"slaveBehindBytes": str(self.behind_bytes), "slaveBehindMs": str(self.behind_ms(now.steady))}
 
     def samples(self, broker: tuple[str], now: Instant) -> Samples:
-        """Yield whether the slave copies, and how far it is behind."""
+        """Yield whether the slave copies, how far it is behind, and whether it keeps the index of transactions."""
         yield metrics.FOLLOWING, broker, int(self._standby.unready() is None)
         yield metrics.FOLLOWING_BYTES, broker, self.behind_bytes
         yield metrics.FOLLOWING_SECONDS, broker, self.behind_ms(now.steady) / 1000
+        yield metrics.INDEXED, broker, int(self._standby.transactions.fault is None)

@@ -1,7 +1,8 @@
 """`Serving`: the core of a slave's port for clients. Answers reads, from the log and the tables that its `Standby` copies.
 
-The class of a request says whether a slave answers it (``changes``); what it does not is refused with 14. Nothing is saved here:
-tables are replaced by the master's as they come, and what members report of their progress stays in memory until then.
+The class of a request says whether a slave answers it (``changes``); what it does not is refused with 14. Nothing is saved here
+but accounts, which each broker has of its own: tables are replaced by the master's as they come, and what members report of their
+progress stays in memory until then.
 Follows BrokerController with brokerRole=SLAVE (RocketMQ 4.9.8).
 Differs: the original refuses topics and groups with 1 and decisions with 11, and lets its settings be changed.
 """
@@ -27,6 +28,7 @@ from halfmoon.broker.consumers.membership import Membership
 from halfmoon.broker.consumers.offsets import PATH as OFFSETS
 from halfmoon.broker.consumers.progress import Progress
 from halfmoon.broker.context import Context
+from halfmoon.broker.copies.accounts import DIFFER, AccountsCheck
 from halfmoon.broker.copies.copies import PAIR
 from halfmoon.broker.copies.lag import CopyLag
 from halfmoon.broker.copies.standby import Standby
@@ -79,12 +81,14 @@ class Serving:
         self.takeover = Takeover(standby)
         self.membership = Membership(context, self.pulls.filters.check)
         self.registration = Registration(settings, address, self.topics.table, text=self.topics.text)
+        self.accounts_check = None if self.access is None else AccountsCheck(standby, self.access)
         self.services = Services()
         self.admin = AdminService(context, Configuration(context), self.services, self._runtime_texts)
         self.services.register(
             self.pulls, RangeReads(context, self.pulls), Queries(context), self._relay, self.stats, self.access,
             Administration(self.access, settings, context.pending_replies), self.membership,
             Progress(context, lambda _topic: None), self.admin, self.registration, Figures(context), self.lag, self.takeover,
+            self.accounts_check,
         )  # fmt: skip
         self._handlers = {code: handler for code, handler in self.services.handlers() if not REQUESTS[code].changes}
         self._starts: list[CoreEffect] = []
@@ -129,6 +133,8 @@ class Serving:
         self.topics.on_change = lambda _topic: self.registration.changed()
         if self.access is not None:
             self.access.on_change, self.access.topic_at = self._rules_changed, partial(topic_at, self.store)
+        if self.accounts_check is not None:
+            self._starts.append(Start(self.accounts_check.keep(), "accounts"))
         if self.registration.name_servers:
             self._starts.append(Start(self.registration.keep(), "registration"))
 
@@ -274,8 +280,13 @@ class Serving:
         if (master := self.standby.pair_master) is not None:
             epoch = max((row.epoch for row in self.standby.epochs.rows), default=0)
             texts[PAIR] = f"follower of {master or 'no master'}, epoch {epoch}"
-        if (reason := self.standby.unready()) is not None:
-            texts["brokerFaults"] = f"the master's log is not copied: {reason}"
+        faults = [] if (reason := self.standby.unready()) is None else [f"the master's log is not copied: {reason}"]
+        if (fault := self.standby.transactions.fault) is not None:
+            faults.append(f"{fault} (a broker that starts here reads the log for it)")
+        if self.accounts_check is not None and self.accounts_check.differs:
+            faults.append(DIFFER)
+        if faults:
+            texts["brokerFaults"] = "; ".join(faults)
         return texts
 
 

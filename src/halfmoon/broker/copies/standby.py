@@ -19,6 +19,7 @@ from halfmoon.broker.consumers.groups import PATH as GROUPS
 from halfmoon.broker.consumers.locks import PATH as LOCKS
 from halfmoon.broker.consumers.offsets import PATH as OFFSETS
 from halfmoon.broker.copies.asking import answer, queue_ends
+from halfmoon.broker.copies.copied_timer import CopiedTimer
 from halfmoon.broker.copies.copies import EPOCHS
 from halfmoon.broker.copies.following import Following
 from halfmoon.broker.copies.states import States
@@ -41,8 +42,7 @@ from halfmoon.store.epochs import Common, EpochRow, Epochs, common_end, parse
 from halfmoon.store.journal import Row
 from halfmoon.store.settings import StoreSettings
 from halfmoon.store.store import Store
-from halfmoon.store.transactions.copied import CopiedTransactions
-from halfmoon.store.transactions.index import TransactionIndex
+from halfmoon.store.transactions.slave_index import SlaveIndex
 from halfmoon.wire.bodies import (
     ClusterInfo,
     ConsumerOffsetTable,
@@ -119,10 +119,8 @@ class Standby:
         self.settings, self._store_settings, self._disk, self.epochs = settings, store_settings, disk, epochs
         host, levels = pack_host(f"{settings.address}:{settings.port or 1}"), Levels(settings.delay_levels)
         self.store = Store.open(disk, store_settings, host, now, tag_code=levels.tag_code, is_slave=True)
-        self.index: TransactionIndex | None = None
-        """Index of the transactions in the log; None: the disk has no place for it, and a broker that starts here makes it."""
-        self._transactions: CopiedTransactions | None = None
-        self._open_index(now.steady)
+        self.transactions = SlaveIndex(disk, self.store, store_settings, lambda: _settled_below(disk.read(OFFSETS)), now.steady)
+        self.timer = CopiedTimer(self.store, self._save)
         self.following = Following(settings, self.store, now, self._save_state, account)
         self.problem: str | None = "the master was not asked yet"
         self.pair_master: str | None = None
@@ -150,18 +148,6 @@ class Standby:
         self.next_operation: Callable[[], Op[bool]] | None = None
         """Operation that takes the place of the next look at the master. It returns whether the slave goes on after it."""
         self._warnings = RateLimitedLog(log, now.steady)
-
-    def _open_index(self, now: Steady) -> None:
-        """Bring the index of transactions up to the log, and keep it there. Waits for the disk."""
-        store = self.store
-        try:
-            self.index = TransactionIndex.open(
-                self._disk, store, self._store_settings, settled_below=_settled_below(self._disk.read(OFFSETS)), now=now
-            )
-        except OSError as exc:
-            log.warning("the transaction index is not kept here, a broker that starts on this directory makes it: %s", exc)
-            return
-        store.copying().transactions = self._transactions = CopiedTransactions(self.index, store)
 
     # ------------------------------------------------------------ the core's verbs
 
@@ -200,30 +186,27 @@ class Standby:
 
     def due(self, now: Instant) -> Steady | None:
         """When `tick` wants to be called next."""
-        index_due = None if self.index is None else self.index.due()
-        return min(filter(None, (self.store.due(), self.following.due(now), index_due)), default=None)
+        dues = self.store.due(), self.following.due(now), self.transactions.due(now.steady)
+        return min(filter(None, dues), default=None)
 
     def tick(self, now: Instant) -> None:
         """Deadlines and periodic work."""
         self._warnings.tick(now.steady)
         self.store.tick(now)
-        if self._transactions is not None:
-            self._transactions.tick(now.steady)
+        self.transactions.tick(now.steady)
         self.following.tick(now)
 
     def effects(self) -> list[CoreEffect]:
         """Take out reports, syncs, tables to save, operations to start."""
         self.on_stored()
         starts, self._starts = self._starts, []
-        index_works = [] if self.index is None else self.index.work()
-        return [*self.following.effects(), *self.store.work(), *index_works, *starts]
+        return [*self.following.effects(), *self.store.work(), *self.transactions.work(), *starts]
 
     def stop(self, now: Instant) -> list[Op[Any]]:
         """Begin a clean stop."""
         self._stopping = True
         self.store.stop(now)
-        if self.index is not None:
-            self.index.stop(now)
+        self.transactions.stop(now)
         return []
 
     def unready(self) -> str | None:
@@ -237,8 +220,7 @@ class Standby:
 
     def close(self, now: Instant) -> None:
         """Give the directory back. Waits for the device."""
-        if self.index is not None:
-            self.index.close(now)
+        self.transactions.close(now)
         self.store.close(now)
 
     # ------------------------------------------------------------ the master
@@ -257,6 +239,7 @@ class Standby:
                     master = yield from self.ask()
                     if not master.is_ours:
                         yield from self.copy_tables(master.address)
+                        yield from self.timer.ask(master.address)
                     copied_at, self.problem, self.outdated, self.end_offset = at, None, None, master.end_offset
                     self.following.master = self.settings.master_slave_port or master.slave_port
             except HalfmoonError as exc:
@@ -270,7 +253,7 @@ class Standby:
 
     def ask(self) -> Op[Master]:
         """Return the master, after a comparison of both logs unless one is copied now. Raises HalfmoonError."""
-        address = yield from self._address()
+        address = yield from self.address()
         texts = from_json(KVTable, (yield from answer(address, GetBrokerRuntimeInfo())).body).table
         text = bytes((yield from answer(address, GetBrokerConfig())).body).decode(errors="replace")
         config = {key: value for _, key, value in parse_properties(text)}
@@ -313,7 +296,7 @@ class Standby:
         member = NOBODY if self.pair_master is None else bytes.fromhex(self.epochs.member)
         self.following.hello = Hello(member, epoch, WHOLE_LOG)
 
-    def _address(self) -> Op[str]:
+    def address(self) -> Op[str]:
         """Return the address of the master, from the first name server that knows it. Raises HalfmoonError."""
         if self.pair_master == "":
             raise NotCopied(NO_MASTER)
@@ -435,10 +418,17 @@ class Standby:
         self._save_error = None
         for path, (header, body) in TABLES.items():
             data = to_json(from_json(body, (yield from answer(address, header())).body, bounds=None))
-            if path == OFFSETS and self.index is not None:
-                self.index.settle_below(_settled_below(data))
+            if path == OFFSETS:
+                self._settle(data)
             if self._saved.get(path) != data:
                 self._save(path, data)
+
+    def _settle(self, offsets: bytes) -> None:
+        """Have the index know what the master settled. Raises NotCopied."""
+        try:
+            self.transactions.settle_below(_settled_below(offsets))
+        except OSError as exc:
+            raise NotCopied(f"it cannot be saved which half messages the master settled: {exc}") from exc
 
     def _save_state(self, state: State, saved: Callable[[State, Exception | None], None]) -> None:
         """Save a state that the master sent; what is no table of a broker, and no row that is copied, is left out."""

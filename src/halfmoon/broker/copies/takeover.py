@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import NamedTuple
 
-from halfmoon.broker.copies.asking import answer
+from halfmoon.broker.copies.asking import answer, end_of_log
 from halfmoon.broker.copies.standby import Master, NotCopied, Standby
 from halfmoon.broker.names import TIMER_TOPIC
 from halfmoon.broker.request import Handlers, Reply, Request
@@ -20,8 +20,8 @@ from halfmoon.broker.service import Service
 from halfmoon.effects import Op, sleep, steady
 from halfmoon.errors import BrokerError, HalfmoonError
 from halfmoon.instant import Instant, Steady
-from halfmoon.wire.bodies import KVTable, config_text, from_json, parse_config_text
-from halfmoon.wire.headers.admin import GetBrokerConfig, GetBrokerRuntimeInfo, TakeOver, UpdateBrokerConfig
+from halfmoon.wire.bodies import config_text, parse_config_text
+from halfmoon.wire.headers.admin import GetBrokerConfig, TakeOver, UpdateBrokerConfig
 
 log = logging.getLogger("halfmoon.broker")
 
@@ -82,6 +82,7 @@ class Takeover(Service):
             master = yield from self._standby.ask()
             self._check(master)
             yield from self._standby.copy_tables(master.address)  # most of them need no second copy
+            yield from self._check_timer(master)
             yield from self._stop_writes(master)
             yield from self._equal(master)
         except HalfmoonError as exc:
@@ -119,10 +120,19 @@ class Takeover(Service):
         lacked = master.end_offset - self._standby.store.end_offset
         if master.is_ours:
             raise NotCopied(f"{master.address} is a broker of Halfmoon: pairs change their master, see --lease")
-        if self._standby.store.queue_max(TIMER_TOPIC, 0):
-            raise NotCopied(f"its log has messages for a point in time ({TIMER_TOPIC}): all of them would be delivered again")
         if lacked > LACKED_BYTES_MAX or not self._standby.following.is_connected:
             raise NotCopied(f"this slave lacks {lacked:,} bytes: wait until it has nearly everything")
+
+    def _check_timer(self, master: Master) -> Op[None]:
+        """Have the progress of the master's timer, if it has one. Raises NotCopied where messages would be delivered again."""
+        timer, began = self._standby.timer, (yield from steady())
+        yield from timer.ask(master.address)
+        while timer.waits:
+            self._go_on((yield from steady()) - began)
+            yield from sleep(LOOK_MS)
+            timer.settle()
+        if (reason := (yield from timer.obstacle())) is not None:
+            raise NotCopied(f"messages for a point in time ({TIMER_TOPIC}) would be delivered again: {reason}")
 
     def _stop_writes(self, master: Master) -> Op[None]:
         """Make the master a slave, which its settings file keeps: it comes back as one of the new master."""
@@ -146,7 +156,7 @@ class Takeover(Service):
         standby, began, last, since = self._standby, (yield from steady()), -1, 0
         self.state = "waits for the end of the log"
         while True:
-            end, now = (yield from self._end(master)), (yield from steady())
+            end, now = (yield from end_of_log(master.address)), (yield from steady())
             if end != last or end != standby.store.end_offset:
                 last, since = end, now
             if now - since >= SETTLE_MS:
@@ -159,7 +169,7 @@ class Takeover(Service):
         while not standby.is_saved:
             self._go_on((yield from steady()) - began)
             yield from sleep(LOOK_MS)
-        after = yield from self._end(master)
+        after = yield from end_of_log(master.address)
         if not end == after == standby.store.end_offset:
             raise NotCopied(f"the log of {master.address} grew from {end} to {after} although it takes no writes")
 
@@ -169,14 +179,6 @@ class Takeover(Service):
             raise NotCopied(self._standby.unready() or "not connected to the master")
         if waited_ms > EQUAL_MS:
             raise NotCopied(f"this slave did not have everything within {EQUAL_MS / 1000:g} s")
-
-    def _end(self, master: Master) -> Op[int]:
-        """Return where the log of the master ends. Raises HalfmoonError."""
-        reply = yield from answer(master.address, GetBrokerRuntimeInfo())
-        text = from_json(KVTable, reply.body).table.get("commitLogMaxOffset", "")
-        if not (text.isascii() and text.isdecimal() and len(text) < 20):
-            raise NotCopied(f"{master.address} does not say where its log ends: {text:.20}")
-        return int(text)
 
 
 def _remedy(stopped: Stopped) -> str:

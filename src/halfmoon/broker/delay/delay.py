@@ -36,13 +36,22 @@ from halfmoon.store.entries import entries_at, entries_behind
 from halfmoon.store.store import Appended
 from halfmoon.store.timer.progress import TIMER
 from halfmoon.wire import properties as wire_properties
-from halfmoon.wire.bodies import TopicConfig
+from halfmoon.wire.bodies import TimerCheckpoint, TimerCounts, TopicConfig, to_json
 from halfmoon.wire.bodies.delays import parse_recall_handle, recall_handle
 from halfmoon.wire.codes import TRANSACTION_MASK
-from halfmoon.wire.headers.delay import GetAllDelayOffset, ListDelayedMessages, RecallMessage, RecallMessageReply
+from halfmoon.wire.headers.delay import (
+    GetAllDelayOffset,
+    GetTimerCheckPoint,
+    GetTimerMetrics,
+    ListDelayedMessages,
+    RecallMessage,
+    RecallMessageReply,
+)
 
 AT_ONCE = 64
 """Messages that one level delivers before the next has its turn."""
+COPIED_MS = 3_000
+"""Time within which a slave has copied what was delivered."""
 A_TICK = 128
 """About how many messages one tick delivers before connections have their turn again."""
 
@@ -89,6 +98,8 @@ class Delays(Service):
         """Return the handler of each request that it answers."""
         return {
             GetAllDelayOffset: self.offsets,
+            GetTimerCheckPoint: self.checkpoint,
+            GetTimerMetrics: lambda _request: Reply(body=to_json(TimerCounts())),
             RecallMessage: self.recall,
             ListDelayedMessages: self.listing.list,
         }
@@ -336,6 +347,16 @@ class Delays(Service):
     def offsets(self, _request: Request) -> Reply:
         """Return the progress of each level (45)."""
         return Reply(body=self.progress.text())
+
+    def checkpoint(self, request: Request) -> Reply:
+        """Return how far the timer is (60), in whole seconds, as a wheel counts.
+
+        What was delivered in the last seconds may not be in the log of a slave that takes over: it delivers that again.
+        """
+        now, end = request.now.date, self._store.queue_max(TIMER_TOPIC, 0)
+        first = self.timer.index.first_due()
+        read_ms = now - COPIED_MS if first is None else min(first, now - COPIED_MS)
+        return Reply(body=TimerCheckpoint(read_ms - read_ms % 1000, 0, end, end, timestamp_ms=now).encode())
 
     def samples(self, broker: tuple[str], now: Instant) -> Samples:
         """Yield by level, 0 for points in time, how many messages wait, how many are due, and for how many seconds the first is."""

@@ -45,6 +45,11 @@ LEASE_VALID = _metric("halfmoon_lease_valid_seconds", BROKER, "For how long the 
 FOLLOWING = _metric("halfmoon_slave_following", BROKER, "1: this slave copies its master's log; 0: not, and `/readyz` says why.")
 FOLLOWING_BYTES = _metric("halfmoon_slave_lag_bytes", BROKER, "Bytes of the master's log that this slave is known to lack.")
 FOLLOWING_SECONDS = _metric("halfmoon_slave_lag_seconds", BROKER, "For how long it has been known to lack some.")
+INDEXED = _metric(
+    "halfmoon_slave_transactions_indexed",
+    BROKER,
+    "1: this slave keeps the index of open transactions; 0: not, and `halfmoon status` says why.",
+)
 NAME_SERVERS = _metric("halfmoon_nameservers_configured", BROKER, "Name servers to register with.")
 TOPICS = _metric("halfmoon_topics", BROKER, "Topics.")
 QUEUES = _metric("halfmoon_queues", BROKER, "Queues that ever had a message.")

@@ -47,6 +47,13 @@ class Role(Enum):
     """It was the master and is no more: it must end what it serves, and begins again as a member that knows nothing."""
 
 
+SILENT = "the master is silent, and this copy may lack acknowledged messages: start the master"
+RESTORED = (
+    "this directory is a restored backup, and the record is that of the master of epoch {}, which is silent: start that master; or,"
+    " if both members are lost, stop this one, remove the record, and start this one again: it goes on with what the backup has"
+)
+
+
 class Step(NamedTuple):
     """One call of the lease's store: a read, or a write of ``text`` where the version is ``expected``."""
 
@@ -70,14 +77,16 @@ class Lease:
 
     ``last_epoch`` is the last epoch that its log knows, ``was_master`` whether this member began it. ``is_whole``: its log surely
     has everything that it ever reported; not after a power loss with asynchronous flush, until it has followed again.
+    ``is_restored``: it starts on a backup. Without a record it goes on with that, as the last master would; with one it follows.
     """
 
     def __init__(
         self, member: str, broker: str, address: str, lease_ms: int, now: Steady, *,
-        last_epoch: int = 0, was_master: bool = False, is_whole: bool = True,
+        last_epoch: int = 0, was_master: bool = False, is_whole: bool = True, is_restored: bool = False,
     ) -> None:  # fmt: skip
         self.member, self._broker, self._address, self._lease_ms = member, broker, address, lease_ms
-        self._last_epoch, self._was_master, self.is_whole = last_epoch, was_master, is_whole
+        self._last_epoch, self._was_master, self.is_whole = last_epoch, was_master or is_restored, is_whole
+        self._is_restored = is_restored
         self.role = Role.NONE
         self.record: LeaseRecord | None = None
         """The record as it was last read, or written for sure."""
@@ -247,7 +256,7 @@ class Lease:
             return False
         if self.member not in record.in_sync:
             if now >= self._seen_at + record.lease_ms:
-                self._said("the master is silent, and this copy may lack acknowledged messages: start the master")
+                self._said(RESTORED.format(record.epoch) if self._is_restored else SILENT)
             return False
         if not self.is_whole and record.in_sync != (self.member,):
             self._said("this log may lack its end after a power loss: the other member is to take over first")

@@ -12,7 +12,7 @@ import click
 
 import halfmoon
 from halfmoon.cli.shared.app import App, Argument, Option
-from halfmoon.cli.shared.lines import say
+from halfmoon.cli.shared.lines import say, say_failing
 from halfmoon.cli.shared.options import LOCAL, Json, NameServer, Yes, confirm, duration_ms, pairs
 from halfmoon.cli.shared.output import show_json, show_table
 from halfmoon.client.files import read_secret
@@ -30,12 +30,14 @@ SECRET_BYTES = 24
 
 @app.command("list", finds=True)
 def list_accounts(nameserver: NameServer = LOCAL, as_json: Json = False) -> int:
-    """List the accounts of every broker, without their secrets.
+    """List the accounts of every broker, slaves included, without their secrets.
 
     Example: halfmoon acl list
     """
+    failing: list[str] = []
     with halfmoon.Admin(nameserver=nameserver) as admin:
-        brokers = admin.accounts()
+        brokers = admin.accounts(failing=failing)
+    say_failing(failing)
     rows = [(at.broker, *_row(each)) for at in brokers for each in at.accounts]
     if as_json:
         show_json([{"broker": at.broker, "white": at.white, "accounts": [_facts(each) for each in at.accounts]} for at in brokers])
@@ -62,7 +64,7 @@ def add(
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Add an account to every broker, or change it: options that are left out keep their values, except the secret and --admin.
+    """Add an account to every broker and slave, or change it: what is left out keeps its value, except the secret and --admin.
 
     Example: halfmoon acl add shop-service --topic orders=PUB --group shop=SUB
     """
@@ -127,18 +129,20 @@ def explain(
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Show whether an account may do something, and the rule that decides. Exit code 1: it may not, at one broker at least.
+    """Show whether an account may do something, and the rule that decides. Exit code 1: it may not, or a broker does not answer.
 
     Example: halfmoon acl explain shop-service --read orders --group shop
     """
+    failing: list[str] = []
     with halfmoon.Admin(nameserver=nameserver) as admin:
-        found = admin.explain_access(access_key, read=read, send=send, group=group)
+        found = admin.explain_access(access_key, read=read, send=send, group=group, failing=failing)
+    say_failing(failing)
     if as_json:
         show_json([each._asdict() for each in found])
     else:
         for each in found:
             say(f"{each.broker}: {'yes' if each.allowed else 'no'}: {'; '.join(each.reasons)}")
-    raise click.exceptions.Exit(0 if all(each.allowed for each in found) else 1)
+    raise click.exceptions.Exit(0 if all(each.allowed for each in found) and not failing else 1)
 
 
 @contextmanager

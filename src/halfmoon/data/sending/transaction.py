@@ -24,6 +24,7 @@ from halfmoon.client.batches import Attempts, BatchName, BatchTransactions, Deci
 from halfmoon.data.sending.encode import COLUMNS, Chunk, Encoding, Ids, chunks_of
 from halfmoon.data.sending.target_queues import TargetQueues
 from halfmoon.errors import HalfmoonError, UsageError
+from halfmoon.hot import crc_sum
 from halfmoon.model import MessageQueue
 from halfmoon.wire.bodies.batches import BatchPromise, sum_of
 
@@ -81,15 +82,29 @@ class PrepareReport:
         return {broker: BatchPromise(self.counts[broker], self.checksums[broker]) for broker in sorted(self.counts)}
 
 
-def crc_sum(batch: pa.RecordBatch) -> int:
+def sum_of_rows(batch: pa.RecordBatch) -> int:
     """Return the sum of the CRC32 of rows: of their bodies, and of the other columns of a message where they have any."""
-    crcs = list(map(crc32, batch.column("body").cast(pa.binary()).to_pylist()))
-    beside = [batch.column(name).to_pylist() for name in COLUMNS if name != "body" and name in batch.schema.names]
-    for number, values in enumerate(zip(*beside, strict=True)):
-        if any(value not in (None, "") for value in values):
-            text = repr([sorted(value) if isinstance(value, list) else "" if value is None else value for value in values])
-            crcs[number] = crc32(text.encode("utf-8", "surrogatepass"), crcs[number])
-    return sum(crcs)
+    parts = [batch.column("body").cast(pa.binary())]
+    for number, name in enumerate(COLUMNS):
+        if name != "body" and name in batch.schema.names and (texts := _texts(batch.column(name))) is not None:
+            length = pc.binary_length(texts)
+            mark = pc.binary_join_element_wise(f"\0{number} ", length.cast(pa.string()), ":", "").cast(pa.binary())
+            parts += [pc.if_else(pc.greater(length, 0), mark, b""), texts]
+    joined = pc.binary_join_element_wise(*parts, b"", null_handling="replace", null_replacement=b"")
+    _, offsets, data = joined.buffers()
+    data, places = memoryview(data or b"").cast("B"), memoryview(offsets or b"").cast("B")
+    return crc_sum(data, places[: 4 * (len(joined) + 1)])
+
+
+def _texts(column: pa.Array) -> pa.Array | None:
+    """Return the values of a column beside the body as bytes, which differ where the values do; None: it is empty."""
+    if column.null_count == len(column):
+        return None
+    if pa.types.is_map(column.type):
+        return pa.array([repr(sorted(pairs)).encode() if pairs else None for pairs in column.to_pylist()], pa.binary())
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.int64())
+    return column.cast(pa.string()).cast(pa.binary())
 
 
 def topics_of(options: SendOptions, batch: pa.RecordBatch) -> frozenset[str]:
@@ -133,7 +148,7 @@ class _Preparing:
     def rows(self, batch: pa.RecordBatch) -> None:
         """Send rows, or only count them if the batch is decided."""
         if self._report.crc_sum is not None:
-            self._report.crc_sum += crc_sum(batch)
+            self._report.crc_sum += sum_of_rows(batch)
         self._report.topics |= topics_of(self._options, batch)
         if not self._report.decided:
             for chunk in chunks_of(batch, self._ids, self._report.rows, self._encoding):

@@ -18,6 +18,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from halfmoon.broker.copies.reach import Reach
 from halfmoon.broker.copies.standby import Standby
 from halfmoon.broker.pairs.lease import Lease, Outcome, Role, Step
 from halfmoon.errors import HalfmoonError, LeaseUnavailable, SettingError
@@ -26,6 +27,7 @@ from halfmoon.ports import LeaseStore
 from halfmoon.programs.configuration import ServerSettings
 from halfmoon.programs.embedded import Program, broker, standby
 from halfmoon.programs.embedded import start as start_programs
+from halfmoon.programs.pairs.reach import reach_of
 from halfmoon.programs.pairs.starting_over import StartingOver
 from halfmoon.programs.ports import server_on
 from halfmoon.programs.resources.directory import random_source
@@ -64,7 +66,7 @@ class Member:
         self._settings, self._data, self._leases = settings, data, leases
         self._over = StartingOver(settings, data, wanted=resync)
         self.name, self.address = f"{own.cluster}/{own.name}", f"{own.address}:{own.port}"
-        self.clock = Clock(monotonic=_since_boot_ns)
+        self.clock, self._reach = Clock(monotonic=_since_boot_ns), Reach(self.address)
         self.lease: Lease | None = None
         self.program: Program | None = None
         self.on_program: Callable[[Program], None] = lambda program: None
@@ -96,6 +98,7 @@ class Member:
 
     async def start(self) -> list[Address]:
         """Begin the first life."""
+        self._reach = await reach_of(self._settings.broker)
         self._life = asyncio.get_running_loop().create_task(self._live())
         return []
 
@@ -176,6 +179,7 @@ class Member:
         self.lease = lease = Lease(
             epochs.member, self.name, self.address, self._settings.broker.lease_ms, self._now(), is_whole=not epochs.lost,
             last_epoch=last.epoch if last else 0, was_master=last is not None and last.member == epochs.member,
+            is_restored=epochs.is_restored,
         )  # fmt: skip
         self._keeping = asyncio.get_running_loop().create_task(self._keep(lease))
         await self._follow(lease)
@@ -200,7 +204,7 @@ class Member:
             program = await standby(self._settings, self._data, self.clock, pair_master="")
             core = program.standby
             assert core is not None
-            core.following.promise = partial(self._promised, lease, core.epochs)
+            core.following.promise, core.following.reach = partial(self._promised, lease, core.epochs), self._reach
             await start_programs((program,))
             self.program = program
             self.on_program(program)
@@ -230,6 +234,7 @@ class Member:
             record = lease.record
             is_others = lease.role is Role.FOLLOWER and record is not None and record.address
             core.pair_master = record.address if is_others and record is not None else ""
+            self._reach.met_namesake(core.pair_master)
             if was_connected and not core.following.is_connected:
                 lease.look(self._now())
             was_connected = core.following.is_connected
@@ -252,6 +257,7 @@ class Member:
         for server in (program.server, program.slaves):
             if server is not None:
                 server.valid = lambda: lease.may_serve(self._now())
+        core.copies.feeding.reach = self._reach
         self.program, self.problem = program, None
         if lease.may_serve(self._now()):
             await start_programs((program,))

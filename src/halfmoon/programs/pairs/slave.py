@@ -12,11 +12,13 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from halfmoon.broker.copies.reach import Reach
 from halfmoon.broker.copies.takeover import Stopped
 from halfmoon.errors import HalfmoonError
 from halfmoon.programs.configuration import ServerSettings
 from halfmoon.programs.embedded import Program, broker, standby
 from halfmoon.programs.embedded import start as start_programs
+from halfmoon.programs.pairs.reach import reach_of
 from halfmoon.programs.pairs.starting_over import StartingOver
 from halfmoon.runtime.server.process import STOP_MS, Address
 
@@ -44,7 +46,7 @@ class Slave:
         self.name, self.address = f"{settings.broker.cluster}/{settings.broker.name}", program.address
         self.connections_max = program.server.connections_max
         self.on_program: Callable[[Program], None] = lambda program: None
-        self._over, self._runs = over, True
+        self._over, self._runs, self._reach = over, True, Reach(self.address)
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -57,6 +59,8 @@ class Slave:
 
     async def start(self) -> list[Address]:
         """Start the slave."""
+        self._reach = await reach_of(self._settings.broker)
+        self._met(self.program)
         bound = [address for server in self.program.servers for address in await server.start()]
         self._task = asyncio.get_running_loop().create_task(self._live())
         return bound
@@ -103,11 +107,19 @@ class Slave:
         """Start a broker. Raises what `broker` does."""
         settings = self._settings._replace(broker=replace(self._settings.broker, broker_id=0))
         self.program = program = await broker(settings, self._data, clock=self._clock)
+        assert program.broker is not None
+        program.broker.copies.feeding.reach = self._reach
         self._runs = True
         await start_programs((program,))
         self.on_program(program)
         ms = self._clock.instant().steady - stopped.at
         log.warning("took over %s from %s: %d ms without a master", self.name, stopped.address, ms)
+
+    def _met(self, program: Program) -> Program:
+        """Have a slave look whether its master is on another machine."""
+        assert program.standby is not None
+        program.standby.following.reach = self._reach
+        return program
 
     async def _start_over(self, reason: str) -> None:
         """Move the copy aside, and be a slave with an empty one."""
@@ -119,7 +131,7 @@ class Slave:
                 if not moved:
                     await self._over.run(reason)
                 moved = True
-                self.program = program = await standby(self._settings, self._data, self._clock)
+                self.program = program = self._met(await standby(self._settings, self._data, self._clock))
             except (HalfmoonError, OSError) as exc:
                 if (text := str(exc)) != said:
                     said = text
@@ -135,7 +147,7 @@ class Slave:
         """Start a slave again, which gives the master its role back."""
         while True:
             try:
-                self.program = program = await standby(self._settings, self._data, self._clock)
+                self.program = program = self._met(await standby(self._settings, self._data, self._clock))
             except (HalfmoonError, OSError) as exc:
                 log.error("cannot become a slave again: %s", exc)
                 await asyncio.sleep(PAUSE_S)

@@ -15,9 +15,6 @@ from halfmoon.errors import StoreError
 from halfmoon.ports import Disk
 from halfmoon.store.journal import Journal
 from halfmoon.store.layout import (
-    COMMIT,
-    HALF_TOPIC,
-    OP_TOPIC,
     REDO_LOG,
     STATE_BYTES,
     STATE_TABLE,
@@ -92,13 +89,10 @@ class TransactionCheck:
 
     def take(self, position: int, facts: RecordFacts, record: memoryview) -> Iterator[Problem]:
         """Take the next record of the log."""
-        if not self._is_there or (facts.topic not in (HALF_TOPIC, OP_TOPIC) and facts.transaction != COMMIT):
-            return
-        found = transaction_record(position, facts, record)
-        if found is None:
+        if not self._is_there or (found := transaction_record(position, facts, record)) is None:
             return
         has_entry = self._has_entry(found.topic, found.queue_id, found.queue_offset, position)
-        if (is_torn(facts) and not has_entry) or (found.kind is not RecordKind.COMMIT and found.queue_id != 0):
+        if is_torn(facts) and not has_entry:
             return
         if found.kind is RecordKind.HALF:
             yield from self._half(found)

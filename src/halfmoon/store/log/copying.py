@@ -14,23 +14,17 @@ from typing import NamedTuple, Protocol
 
 from halfmoon.errors import CorruptRecord, StoreError, StoreNotWritable, UsageError
 from halfmoon.hot import (
-    COMMIT_KIND,
     ENTRY,
     ENTRY_BYTES,
-    HALF_KIND,
-    OP_KIND,
     RECORD_BYTES_MIN,
     QueueEntries,
     TransactionRun,
     copied_records,
-    number_of,
-    property_of,
-    tag_hash,
 )
 from halfmoon.store.checkpoint import CheckpointFile
 from halfmoon.store.health import Health
 from halfmoon.store.keyindex.indexing import Indexing
-from halfmoon.store.layout import BLANK, BLANK_BYTES, BLANK_MAGIC, COMMIT, HALF_TOPIC, OP_TOPIC, PREPARED
+from halfmoon.store.layout import BLANK, BLANK_BYTES, BLANK_MAGIC, HALF_TOPIC, OP_TOPIC, PREPARED
 from halfmoon.store.log.commit_log import CommitLog
 from halfmoon.store.queues.consume_queue import ConsumeQueue
 from halfmoon.store.queues.creation import QueueCreation
@@ -170,7 +164,8 @@ class Copying:
         if not record.sys_flag & PREPARED:
             entry = ENTRY.pack(place, record.size_bytes, self._tag_code(record.topic, record.properties, record.store_ms))
             run.queues.append((record.topic, record.queue_id, record.queue_offset, entry))
-        run.transactions += _transaction(place, record, data[run.end :])
+        alone = bytes(data[run.end :])  # by itself nothing is unusual about it
+        run.transactions += copied_records(alone, (0, len(alone)), place, (), _TRANSACTIONS, len(alone))[3]
         run.end += record.size_bytes
         run.last, run.last_ms = place, record.store_ms
 
@@ -245,22 +240,6 @@ class Copying:
             return self._queues.get((topic, queue_id)) or self._creation.create(topic, queue_id)
         except UsageError:
             return None
-
-
-def _transaction(place: int, record: RecordFacts, data: memoryview) -> list[TransactionRun]:
-    """Return the run of one record, as `copied_records` does; none if it changes no state."""
-    kind, group = COMMIT_KIND, 0
-    if record.transaction == COMMIT:
-        number = int.from_bytes(data[record.body_at - 12 : record.body_at - 4], "big", signed=True)
-    elif record.transaction or record.queue_id:
-        return []
-    elif record.topic == HALF_TOPIC:
-        kind, number, group = HALF_KIND, record.queue_offset, tag_hash(property_of(record.properties, b"PGROUP") or b"")
-    elif record.topic == OP_TOPIC and property_of(record.properties, b"TAGS") == b"d":
-        kind, number = OP_KIND, number_of(bytes(data[record.body_at : record.body_at + record.body_bytes]))
-    else:
-        return []
-    return [(kind, record.store_ms // 1000 & 0xFFFFFFFF, group, [number], ENTRY.pack(place, record.size_bytes, 0))]
 
 
 class _Block(NamedTuple):

@@ -43,16 +43,19 @@ def load_log(
     return cut_short
 
 
+HALF_MOVED = (
+    "the copy in this directory was to start over, and that is not finished: start `halfmoon broker` with --slave-of or"
+    " --lease on it once more"
+)
+
+
 def check_directories(disk: Disk) -> None:
     """Check that no file has the name of one of the store's directories, and that the store is not half moved aside.
 
     Raises StoreError.
     """
     if disk.exists(STARTING_OVER):
-        raise StoreError(
-            "the copy in this directory was to start over, and that is not finished: start `halfmoon broker` with --slave-of or"
-            " --lease on it once more"
-        )
+        raise StoreError(HALF_MOVED)
     for name in DIRECTORIES:
         if disk.exists(name) and not disk.is_directory(name):
             raise StoreError(f"{name} is a file where the store needs a directory: move it away")

@@ -7,6 +7,7 @@ unusual is left to `Redispatch`, record by record, as at a start. Decides nothin
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 
 from halfmoon.errors import StoreError
@@ -17,6 +18,8 @@ from halfmoon.store.store import Store
 from halfmoon.store.transactions.index import TransactionIndex
 from halfmoon.store.transactions.redispatch import Redispatch
 from halfmoon.store.transactions.walk import TransactionRecord, first_half, transaction_record
+
+log = logging.getLogger("halfmoon.store.transactions")
 
 
 class CopiedTransactions:
@@ -42,7 +45,7 @@ class CopiedTransactions:
             index.make_room(sum(map(len, halves)), count, halves[0][0] if halves else 0)
 
     def enter(self, runs: Sequence[TransactionRun]) -> None:
-        """Enter what was appended. After an error, which is logged, the index takes nothing more until the next start."""
+        """Enter what was appended. After an error, which is logged, the index takes nothing more until it is opened again."""
         index = self._index
         if index.failure is not None:
             return
@@ -54,12 +57,15 @@ class CopiedTransactions:
                     self._commit(numbers, entries)
                 else:
                     self._op(numbers, entries)
+            index.hold(min(self._unfinished.values(), default=None))
         except OSError as exc:
             index.stop_for(exc)
         except (StoreError, ValueError) as exc:  # such as a half queue that was deleted and made again
             if index.failure is None:
                 index.discard(f"{exc}")
-        index.hold(min(self._unfinished.values(), default=None))
+        except Exception as exc:  # our own mistake: the log has these records, so the index must not go on without them
+            log.error("records cannot be entered into the transaction index", exc_info=exc)
+            index.discard(repr(exc))
 
     def _commit(self, half_offsets: Sequence[int], entries: bytes) -> None:
         """Enter visible records, by where their half messages lie."""

@@ -53,8 +53,10 @@ class TransactionIndex:
         """A watermark whose files are synced, and the end of the log that must be durable before it counts."""
         self._work: list[Work[Any]] = []
         self._syncing = self._closed = False
-        self._frozen = False
-        """A sync failed: the watermark stays where it is, and the next start reads the log from there."""
+        self._frozen: str | None = None
+        """Why the watermark stays where it is, and the next start reads the log from there; None: it does not."""
+        self.consequence = "half messages and decisions are refused until the broker restarts"
+        """Consequence of a failure, for the log."""
         self._due, self._tried_position = LONG_AGO, 0
         self.pin = store.maintenance.pin("transactions", self._undecided_from)
         self.room = 0
@@ -79,7 +81,11 @@ class TransactionIndex:
         Raises OSError when the disk fails.
         """
         index = cls(disk, store, settings)
-        recovered = recover_index(index.files, store, settled_below)
+        try:
+            recovered = recover_index(index.files, store, settled_below)
+        except OSError:
+            store.maintenance.unpin(index.pin)
+            raise
         index.unfinished, index.ignored, index.rebuilt = recovered.unfinished, recovered.ignored, recovered.rebuilt
         index._held = min(recovered.unfinished.values(), default=None)
         index._tried_position = index.files.watermark.last.position
@@ -87,6 +93,11 @@ class TransactionIndex:
         return index
 
     # ------------------------------------------------------------ facts
+
+    @property
+    def fault(self) -> str | None:
+        """Why the files do not follow the log, so that only a start makes them whole; None: they do."""
+        return self.failure or self._frozen
 
     @property
     def first(self) -> int:
@@ -217,9 +228,8 @@ class TransactionIndex:
         raise StoreNotWritable(self.stop_for(exc)) from exc
 
     def discard(self, reason: str) -> None:
-        """Take nothing more, because the index contradicts the log: the next start rebuilds it."""
-        self.failure, self.room = f"the transaction index contradicts the log: {reason}", 0
-        log.warning("%s; the next start rebuilds it", self.failure)
+        """Take nothing more, because the index is wrong: the next start rebuilds it from the log."""
+        self._stop(f"the transaction index contradicts the log: {reason}")
         try:
             self.files.watermark.write(Watermark(none_below=self.files.none_below, boot=self.files.boot))
         except OSError as exc:
@@ -227,10 +237,12 @@ class TransactionIndex:
 
     def stop_for(self, exc: OSError) -> str:
         """Take nothing more, because the disk fails, and say so; return the reason."""
-        self.failure = f"the transaction index cannot be written: {exc}"
-        self.room = 0
-        log.warning("half messages and decisions are refused until the broker restarts: %s", self.failure)
-        return self.failure
+        return self._stop(f"the transaction index cannot be written: {exc}")
+
+    def _stop(self, failure: str) -> str:
+        self.failure, self.room = failure, 0
+        log.warning("%s: %s", self.consequence, failure)
+        return failure
 
     # ------------------------------------------------------------ checks
 
@@ -386,5 +398,5 @@ class TransactionIndex:
 
     def _freeze(self, exc: Exception) -> None:
         """Leave the watermark where it is after a failed sync, for the device may lack anything written since."""
-        self._frozen = True
-        log.warning("the transaction index cannot be saved, the next start reads the log from the last watermark: %s", exc)
+        self._frozen = f"the transaction index cannot be saved: {exc}"
+        log.warning("%s; the next start reads the log from the last watermark", self._frozen)

@@ -99,6 +99,8 @@ def _load(files: TransactionFiles, store: Store, was: Watermark, *, lost: bool) 
     redo.cut(was.units, thorough=lost)
     if was.records:
         _check_bounds(files, store, was)
+    if not was.clean:  # states that were taken away after the watermark are not written again, and perhaps not on the device
+        table.segments.mark_dirty(was.settled * STATE_BYTES)
     table.recount(was.settled)
     if (index := _first_wrong(files, store)) is not None:
         raise StoreError(f"{STATE_TABLE}: pending record {index} does not say where its half message is")

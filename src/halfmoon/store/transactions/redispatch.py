@@ -55,8 +55,7 @@ class Redispatch:
     def _counts(self, record: TransactionRecord) -> bool:
         """Whether the store took the record for a whole one: its queue has an entry that points at it."""
         if self._has_entry(record.topic, record.queue_id, record.queue_offset, record.physical_offset):
-            # Half messages and op records have one queue each.
-            return record.kind is RecordKind.COMMIT or record.queue_id == 0
+            return True
         return record.kind is RecordKind.COMMIT and not record.torn  # the topic may have been deleted since
 
     def _half(self, record: TransactionRecord) -> None:

@@ -114,7 +114,7 @@ class RedoLog:
     def cut(self, end: int, *, thorough: bool) -> None:
         """Forget the units from a number on, so that they never come back."""
         self.write()
-        if self.segments.last is not None and end * UNIT_BYTES <= self.segments.first:
+        if self.segments.last is not None and (end == 0 or end * UNIT_BYTES < self.segments.first):
             self.segments.remove_after(-1)
         else:
             self.segments.clear_from(end * UNIT_BYTES, thorough=thorough)

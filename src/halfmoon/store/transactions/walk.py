@@ -13,9 +13,21 @@ from struct import Struct
 from typing import NamedTuple
 
 from halfmoon.errors import CorruptRecord
-from halfmoon.hot import BORN_V6, ENTRY, ENTRY_BYTES, MAGIC, RECORD_BYTES_MIN, STORE_V6, property_of
+from halfmoon.hot import (
+    BORN_V6,
+    COMMIT_KIND,
+    ENTRY,
+    ENTRY_BYTES,
+    HALF_KIND,
+    MAGIC,
+    OP_KIND,
+    RECORD_BYTES_MIN,
+    STORE_V6,
+    property_of,
+    transaction_kind,
+)
 from halfmoon.model import java_hash
-from halfmoon.store.layout import COMMIT, HALF_TOPIC, OP_TOPIC
+from halfmoon.store.layout import HALF_TOPIC, OP_TOPIC
 from halfmoon.store.log.commit_log import CommitLog
 from halfmoon.store.log.resync import next_record
 from halfmoon.store.queues.missing import Queues
@@ -27,18 +39,17 @@ _FIELDS = Struct(">12xi4xq28xq12xqi")  # queueId, queueOffset, store time, prepa
 _PREPARED_OFFSET_BACK = 12
 """Where preparedTransactionOffset lies: so many bytes before the body, in any record."""
 _UNUSUAL = BORN_V6 | STORE_V6 | 0xC
-_HALF, _OP = HALF_TOPIC.encode(), OP_TOPIC.encode()
-_LENGTHS = (len(_HALF), len(_OP))
-_OP_TAG = b"d"
+_TOPICS = HALF_TOPIC.encode(), OP_TOPIC.encode()
+_LENGTHS = tuple(map(len, _TOPICS))
 _DIGITS_MAX = 19
 
 
 class RecordKind(Enum):
     """Role of a record in a transaction."""
 
-    HALF = 0
-    OP = 1
-    COMMIT = 2
+    HALF = HALF_KIND
+    OP = OP_KIND
+    COMMIT = COMMIT_KIND
 
 
 class TransactionRecord(NamedTuple):
@@ -57,7 +68,7 @@ class TransactionRecord(NamedTuple):
     body: bytes
     """OP: see `indexes_of`."""
     properties: bytes
-    """HALF: as stored."""
+    """As stored."""
     torn: bool
     """COMMIT: the record shows that its write was cut short."""
 
@@ -175,40 +186,28 @@ def _is_whole(view: memoryview, at: int, base: int) -> bool:
 def _usual(view: memoryview, at: int, base: int, size: int, body_bytes: int, topic_bytes: int) -> TransactionRecord | None:
     """Return what a record with two IPv4 hosts and no transaction bits is to a transaction; None: nothing."""
     topic_at = at + 89 + body_bytes
-    topic = view[topic_at : topic_at + topic_bytes]
+    topic, properties = bytes(view[topic_at : topic_at + topic_bytes]), bytes(view[topic_at + topic_bytes + 2 : at + size])
     queue_id, queue_offset, store_ms, _, _ = _FIELDS.unpack_from(view, at)
-    if topic == _HALF:
-        properties = bytes(view[topic_at + topic_bytes + 2 : at + size])
-        return TransactionRecord(
-            RecordKind.HALF, base + at, size, HALF_TOPIC, queue_id, queue_offset, store_ms // 1000, 0, b"", properties, False
-        )
-    if topic == _OP:
-        if property_of(bytes(view[topic_at + topic_bytes + 2 : at + size]), b"TAGS") != _OP_TAG:
-            return None
-        body = bytes(view[at + 88 : at + 88 + body_bytes])
-        return TransactionRecord(
-            RecordKind.OP, base + at, size, OP_TOPIC, queue_id, queue_offset, store_ms // 1000, 0, body, b"", False
-        )
-    return None
+    kind = transaction_kind(0, queue_id, topic, properties, _TOPICS)
+    if kind is None:
+        return None
+    body = b"" if kind == HALF_KIND else bytes(view[at + 88 : at + 88 + body_bytes])
+    return TransactionRecord(
+        RecordKind(kind), base + at, size, str(topic, "utf-8"), queue_id, queue_offset, store_ms // 1000, 0, body, properties, False
+    )
 
 
 def transaction_record(position: int, facts: RecordFacts, record: memoryview) -> TransactionRecord | None:
     """Return what a checked record is to a transaction; None: nothing."""
-    half_offset, body, kind = 0, b"", None
-    if facts.topic == HALF_TOPIC and not facts.transaction:
-        kind = RecordKind.HALF
-    elif facts.topic == OP_TOPIC and not facts.transaction:
-        kind = RecordKind.OP if property_of(facts.properties, b"TAGS") == _OP_TAG else None
-        body = bytes(record[facts.body_at : facts.body_at + facts.body_bytes])
-    elif facts.transaction == COMMIT:
-        kind = RecordKind.COMMIT
-        at = facts.body_at - _PREPARED_OFFSET_BACK
-        half_offset = int.from_bytes(record[at : at + 8], "big", signed=True)
+    kind = transaction_kind(facts.sys_flag, facts.queue_id, facts.topic.encode(), facts.properties, _TOPICS)
     if kind is None:
         return None
+    at, is_commit = facts.body_at - _PREPARED_OFFSET_BACK, kind == COMMIT_KIND
+    half_offset = int.from_bytes(record[at : at + 8], "big", signed=True) if is_commit else 0
+    body = bytes(record[facts.body_at : facts.body_at + facts.body_bytes]) if kind == OP_KIND else b""
     return TransactionRecord(
-        kind, position, facts.size_bytes, facts.topic, facts.queue_id, facts.queue_offset, facts.store_ms // 1000, half_offset,
-        body, facts.properties, kind is RecordKind.COMMIT and is_torn(facts),
+        RecordKind(kind), position, facts.size_bytes, facts.topic, facts.queue_id, facts.queue_offset, facts.store_ms // 1000,
+        half_offset, body, facts.properties, is_commit and is_torn(facts),
     )  # fmt: skip
 
 

@@ -54,6 +54,19 @@ def read_watermark(journal: Journal) -> Watermark | None:
     return Watermark._make((*numbers, bool(flags & _CLEAN), bool(flags & _FOREIGN), text))
 
 
+def raise_none_below(journal: Journal, index: int) -> None:
+    """Raise ``none_below`` of the newest watermark to an index, while nobody keeps the files. Raises OSError."""
+    was = read_watermark(journal)
+    if was is not None and was.none_below < index:
+        journal.write(_row(was._replace(none_below=index)))
+
+
+def _row(watermark: Watermark) -> Row:
+    *numbers, clean, foreign, boot = watermark
+    flags = _CLEAN * clean | _FOREIGN * foreign
+    return Row(Kind.WATERMARK, b"", _VALUE.pack(flags, *numbers, boot.encode()[:64]))
+
+
 class WatermarkRow:
     """The row. ``last`` was written last; ``durable`` is what the device has."""
 
@@ -63,9 +76,7 @@ class WatermarkRow:
 
     def write(self, watermark: Watermark) -> None:
         """Write a watermark; `sync` makes it durable. Raises OSError."""
-        *numbers, clean, foreign, boot = watermark
-        flags = _CLEAN * clean | _FOREIGN * foreign
-        self._journal.write(Row(Kind.WATERMARK, b"", _VALUE.pack(flags, *numbers, boot.encode()[:64])))
+        self._journal.write(_row(watermark))
         self.last = watermark
 
     def sync(self) -> None:

@@ -42,7 +42,7 @@ from halfmoon.wire.bodies.clients import (
     SubscriptionData,
 )
 from halfmoon.wire.bodies.copies import CopiesState, MasterState, SlaveState
-from halfmoon.wire.bodies.delays import DelayedMessage, DelayedMessages, TimerOffset
+from halfmoon.wire.bodies.delays import DelayedMessage, DelayedMessages, TimerCheckpoint, TimerCount, TimerCounts, TimerOffset
 from halfmoon.wire.bodies.groups import (
     BrokerConsumeStats,
     BrokerStatsData,
@@ -163,6 +163,9 @@ __all__ = [
     "SubscriptionGroupConfig",
     "SubscriptionGroupList",
     "SubscriptionGroupTable",
+    "TimerCheckpoint",
+    "TimerCount",
+    "TimerCounts",
     "TimerOffset",
     "TopicConfig",
     "TopicConfigList",

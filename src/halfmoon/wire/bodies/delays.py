@@ -9,8 +9,11 @@ from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error
+from struct import Struct
 from typing import NamedTuple
 
+from halfmoon.errors import PeerError
+from halfmoon.wire.bodies.topics import DataVersion
 from halfmoon.wire.json import Body
 from halfmoon.wire.table import I32, I64
 
@@ -29,6 +32,50 @@ class TimerOffset(Body):
     offset: I64 = -1
     low: I64 = 0
     marks: list[tuple[I64, I64, I64]] = []
+
+
+class TimerCheckpoint(NamedTuple):
+    """How far a broker of RocketMQ 5 delivered messages for a point in time: reply of 60, seven numbers of 8 bytes."""
+
+    read_ms: int
+    """Messages due before, of those that lie before ``queue_offset``, are delivered."""
+    timer_log_position: int = 0
+    """Position in files that Halfmoon has not."""
+    queue_offset: int = 0
+    """Queue offset in ``rmq_sys_wheel_timer`` behind the last message that is in the wheel of the broker that says it."""
+    master_queue_offset: int = 0
+    """The same of its master: a slave does not read beyond."""
+    state_version: int = 0
+    timestamp_ms: int = 0
+    counter: int = 0
+
+    def encode(self) -> bytes:
+        """Return the body."""
+        return _CHECKPOINT.pack(*self)
+
+    @classmethod
+    def decode(cls, body: bytes | memoryview) -> TimerCheckpoint:
+        """Return the content of a body; the version is 0 where it is missing. Raises PeerError."""
+        if len(body) not in (_CHECKPOINT.size, _CHECKPOINT_BEFORE.size):
+            raise PeerError(f"a timer checkpoint cannot have {len(body)} bytes")
+        return cls(*(_CHECKPOINT if len(body) == _CHECKPOINT.size else _CHECKPOINT_BEFORE).unpack(body))
+
+
+_CHECKPOINT, _CHECKPOINT_BEFORE = Struct(">7q"), Struct(">4q")
+
+
+class TimerCount(Body):
+    """Number of messages of one topic that wait for a point in time."""
+
+    count: I64 = 0
+    time_stamp: I64 = 0
+
+
+class TimerCounts(Body):
+    """Number of messages that wait for a point in time, by topic: reply of 61."""
+
+    timing_count: dict[str, TimerCount] = {}
+    data_version: DataVersion = DataVersion(state_version=0)
 
 
 class DelayedMessage(Body):

@@ -9,7 +9,7 @@ from halfmoon.wire.needs import ADMIN
 from halfmoon.wire.table import I64, Header, request
 
 
-@request(50, "UPDATE_AND_CREATE_ACL_CONFIG", changes=True, needs=ADMIN)
+@request(50, "UPDATE_AND_CREATE_ACL_CONFIG", needs=ADMIN)
 class UpdateAndCreateAclConfig(Header):
     """Create or change an account: fields that are not given stay, except ``admin``. A new secret replaces the old one at once.
 
@@ -31,7 +31,7 @@ class UpdateAndCreateAclConfig(Header):
         return f"UpdateAndCreateAclConfig(access_key={self.access_key!r})"
 
 
-@request(51, "DELETE_ACL_CONFIG", changes=True, needs=ADMIN)
+@request(51, "DELETE_ACL_CONFIG", needs=ADMIN)
 class DeleteAclConfig(Header):
     """Remove an account."""
 
@@ -46,6 +46,7 @@ class GetBrokerClusterAclInfoReply(Header, kw_only=True):
     broker_name: str
     broker_addr: str
     cluster_name: str
+    accounts_digest: str | None = None  # ours: the same where the same accounts count, with their secrets
 
 
 @request(52, "GET_BROKER_CLUSTER_ACL_INFO", reply=GetBrokerClusterAclInfoReply, needs=ADMIN)
@@ -53,7 +54,7 @@ class GetBrokerClusterAclInfo(Header):
     """Ask for the version of the accounts."""
 
 
-@request(53, "UPDATE_GLOBAL_WHITE_ADDRS_CONFIG", changes=True, needs=ADMIN)
+@request(53, "UPDATE_GLOBAL_WHITE_ADDRS_CONFIG", needs=ADMIN)
 class UpdateGlobalWhiteAddrsConfig(Header):
     """Replace the global white addresses of a file."""
 

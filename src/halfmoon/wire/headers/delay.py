@@ -11,6 +11,22 @@ class GetAllDelayOffset(Header):
     """Ask for the progress of each delay level: reply body `DelayOffsetTable`."""
 
 
+@request(60, "GET_TIMER_CHECK_POINT", since="5.x", needs=account(LOOK))
+class GetTimerCheckPoint(Header):
+    """Ask how far messages for a point in time were delivered: reply body `TimerCheckpoint`.
+
+    Slaves of RocketMQ 5 ask every 3 s.
+    """
+
+
+@request(61, "GET_TIMER_METRICS", since="5.x", needs=account(LOOK))
+class GetTimerMetrics(Header):
+    """Ask how many messages of each topic wait for a point in time: reply body `TimerCounts`.
+
+    Differs: a broker of Halfmoon does not count by topic, and names none.
+    """
+
+
 class RecallMessageReply(Header):
     """Unique key of the recalled message."""
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from halfmoon.client.core.admin.access import accounts, delete_account, explain_access, grants_of, put_account, rotate_secret
-from halfmoon.errors import AccessRefused, BrokerError, PartlyDone, UsageError
-from halfmoon.wire.bodies import KVTable
+from halfmoon.errors import AccessRefused, BrokerError, NetworkError, PartlyDone, UsageError
+from halfmoon.wire.bodies import BrokerData, ClusterInfo, KVTable
 from halfmoon.wire.headers.access import (
     AclConfig,
     DeleteAclConfig,
@@ -15,6 +15,7 @@ from halfmoon.wire.headers.access import (
     UpdateAndCreateAclConfig,
 )
 from halfmoon.wire.headers.admin import GetBrokerRuntimeInfo
+from halfmoon.wire.headers.route import GetBrokerClusterInfo
 from halfmoon.wire.json import to_json
 from halfmoon.wire.needs import DENY, PUB, SUB
 from tests.client.core.admin.test_admin import admin
@@ -203,3 +204,98 @@ def test_an_account_that_a_broker_refuses_to_remove_is_not_said_to_be_removed():
 
     with pytest.raises(PartlyDone, match=r"not at broker-a: .*several files"):
         script.run(delete_account(core, "shop-service"))
+
+
+def with_members(script, **brokers):
+    """Have the name servers know these members of brokers: ids with addresses."""
+    table = {name.replace("_", "-"): BrokerData("c", name.replace("_", "-"), members) for name, members in brokers.items()}
+    script.on(GetBrokerClusterInfo, Reply(body=to_json(ClusterInfo(table, {"c": sorted(table)}))))
+
+
+def test_a_change_of_accounts_reaches_masters_and_slaves_and_lists_name_both():
+    script, core = scripted(SHOP)
+    with_members(script, broker_a={0: "a:1", 1: "a:2", 2: "a:3"}, broker_b={0: "b:1"})
+    script.on(GetBrokerRuntimeInfo, RUNTIME)
+    script.on(UpdateAndCreateAclConfig, Reply())
+    script.on(DeleteAclConfig, Reply())
+    everywhere = ["broker-a", "broker-a/1", "broker-a/2", "broker-b"]
+
+    assert script.run(put_account(core, "shop-service", "the secret")) == everywhere
+    assert script.run(rotate_secret(core, "shop-service", "another secret", 1)) == everywhere
+    assert script.run(delete_account(core, "shop-service")) == everywhere
+    assert [at.broker for at in script.run(accounts(core))] == everywhere
+    assert [each.broker for each in script.run(explain_access(core, "shop-service", read="orders"))] == everywhere
+    assert {seen.address for seen in script.asked(DeleteAclConfig)} == {"a:1", "a:2", "a:3", "b:1"}
+
+
+def test_a_slave_that_does_not_answer_or_refuses_is_named_once_and_keeps_no_other_from_the_change():
+    script, core = scripted(SHOP)
+    with_members(script, broker_a={0: "a:1", 1: "a:2", 2: "a:3"})
+    no_account = Reply(1, remark="org.apache.rocketmq.acl.common.AclException: No acl config for operator")
+    script.on(GetBrokerRuntimeInfo, lambda seen: {"a:1": RUNTIME, "a:2": REFUSED, "a:3": no_account}[seen.address])
+    off = Reply(209, remark="access control is off")
+    for request in (UpdateAndCreateAclConfig, DeleteAclConfig):
+        script.on(request, lambda seen: {"a:1": Reply(), "a:2": REFUSED, "a:3": off}[seen.address])
+    script.on(
+        GetBrokerClusterAclConfig,
+        lambda seen: Reply(body=to_json(AclConfig(plain_access_configs=[SHOP]))) if seen.address == "a:1" else REFUSED,
+    )
+
+    for change in (
+        put_account(core, "shop-service", "the secret"),
+        rotate_secret(core, "shop-service", "another secret", 1),
+        delete_account(core, "shop-service"),
+    ):
+        with pytest.raises(PartlyDone, match="done at broker-a, but not at broker-a/1: connect failed") as caught:
+            script.run(change)
+        assert [*caught.value.failed] == ["broker-a/1", "broker-a/2"]
+    failing: list[str] = []
+    found = script.run(explain_access(core, "shop-service", read="orders", failing=failing))
+    assert [each.broker for each in found] == ["broker-a"]
+    assert [text.partition(":")[0] for text in failing] == ["broker-a/1", "broker-a/2"]
+
+
+def test_a_broker_whose_master_is_not_registered_is_changed_at_its_slave_and_the_master_is_named():
+    script, core = scripted()
+    with_members(script, broker_a={1: "a:2"})
+    script.on(UpdateAndCreateAclConfig, Reply())
+
+    with pytest.raises(
+        PartlyDone, match="done at broker-a/1, but not at broker-a: the name servers know no master of this name now"
+    ):
+        script.run(put_account(core, "shop-service", "the secret"))
+    with_members(script)
+    with pytest.raises(UsageError, match="no broker is known"):
+        script.run(put_account(core, "shop-service", "the secret"))
+
+
+def test_no_secret_is_rotated_while_a_master_does_not_answer_or_beside_a_slave_that_keeps_one_secret():
+    script, core = scripted(SHOP)
+    with_members(script, broker_a={0: "a:1", 1: "a:2"})
+    script.on(UpdateAndCreateAclConfig, Reply())
+    script.on(GetBrokerRuntimeInfo, lambda seen: REFUSED if seen.address == "a:1" else RUNTIME)
+    with pytest.raises(NetworkError, match="connect failed"):
+        script.run(rotate_secret(core, "shop-service", "another secret", 1))
+    script.on(GetBrokerRuntimeInfo, lambda seen: RUNTIME if seen.address == "a:1" else Reply(body=to_json(KVTable({}))))
+    with pytest.raises(UsageError, match="broker broker-a/1 keeps no previous secrets: nothing was changed"):
+        script.run(rotate_secret(core, "shop-service", "another secret", 1))
+    script.on(GetBrokerRuntimeInfo, lambda seen: RUNTIME if seen.address == "a:1" else Reply(1, remark="NoSuchElementException"))
+    with pytest.raises(
+        UsageError, match=r"broker-a/1 does not tell whether it keeps previous secrets, nothing was changed: .*NoSuch"
+    ):
+        script.run(rotate_secret(core, "shop-service", "another secret", 1))
+    assert script.asked(UpdateAndCreateAclConfig) == []
+
+
+def test_a_broker_without_an_account_is_explained_beside_one_that_has_it():
+    script, core = scripted()
+    with_members(script, broker_a={0: "a:1", 1: "a:2"})
+    known = {"a:1": [SHOP], "a:2": []}
+    script.on(
+        GetBrokerClusterAclConfig, lambda seen: Reply(body=to_json(AclConfig(plain_access_configs=known[seen.address])))
+    )  # fmt: skip
+
+    found = script.run(explain_access(core, "shop-service", read="orders"))
+
+    assert [(each.broker, each.allowed) for each in found] == [("broker-a", True), ("broker-a/1", False)]
+    assert found[1].reasons == ["it has no account shop-service"]

@@ -1,6 +1,7 @@
-"""Accounts for operators: those of every broker, changes at all of them, and what an account may do. Asks all masters.
+"""Accounts for operators: those of every broker, changes at all of them, and what an account may do. Asks masters and slaves.
 
-A change is made at every broker that takes it, also where others refuse.
+Each broker has a file of accounts of its own. A change is made at every broker that takes it, also where others refuse. A slave is
+named with its id, as in ``broker-a/1``.
 """
 
 from __future__ import annotations
@@ -8,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from halfmoon.client.core.admin.admin import AdminCore
-from halfmoon.client.core.admin.pages import Master, masters
+from halfmoon.client.core.admin.admin import AdminCore, answers_of
+from halfmoon.client.core.admin.pages import Master
 from halfmoon.client.core.ask import ask, at_each
-from halfmoon.effects import Op
-from halfmoon.errors import BrokerError, HalfmoonError, UsageError
+from halfmoon.effects import Op, gather
+from halfmoon.errors import AccessRefused, BrokerError, HalfmoonError, NetworkError, UsageError
 from halfmoon.shown.texts import time_text
 from halfmoon.wire.bodies import KVTable
+from halfmoon.wire.command import Command
 from halfmoon.wire.headers.access import (
     AclConfig,
     DeleteAclConfig,
@@ -55,16 +57,40 @@ class Explained(NamedTuple):
     reasons: list[str]
 
 
-def accounts(admin: AdminCore) -> Op[list[AccountsAt]]:
-    """Return the accounts of every broker. Raises AccessRefused for who is no administrator, BrokerError where there are none."""
+def accounts(admin: AdminCore, *, failing: list[str] | None = None) -> Op[list[AccountsAt]]:
+    """Return the accounts of every broker. ``failing``: see `halfmoon.client.core.admin.admin.answers_of`.
+
+    Raises AccessRefused for who is no administrator, BrokerError where there are none.
+    """
+    brokers = yield from _members(admin)
+    outcomes = yield from gather([_accounts_at(admin, broker) for broker in brokers])
+    return answers_of(zip([broker.name for broker in brokers], outcomes), failing)
+
+
+def _members(admin: AdminCore) -> Op[list[Master]]:
+    """Return all brokers, slaves too, by name. One whose master is not registered has that without an address.
+
+    Raises UsageError when there are none.
+    """
+    table = (yield from admin.cluster()).broker_addr_table
     found = []
-    for broker in (yield from masters(admin)):
-        found.append((yield from _accounts_at(admin, broker)))
+    for name in sorted(table):
+        addresses = {0: "", **table[name].broker_addrs}
+        found += [Master(name if number == 0 else f"{name}/{number}", addresses[number]) for number in sorted(addresses)]
+    if not found:
+        raise UsageError("no broker is known")
     return found
 
 
+def _ask(admin: AdminCore, broker: Master, request: Header) -> Op[Command]:
+    """Ask a broker. Raises NetworkError, also where it is not registered; BrokerError."""
+    if not broker.address:
+        raise NetworkError("the name servers know no master of this name now", broker.name)
+    return (yield from ask(broker.address, request, b"", admin.settings.request_timeout_ms))
+
+
 def _accounts_at(admin: AdminCore, broker: Master) -> Op[AccountsAt]:
-    reply = yield from ask(broker.address, GetBrokerClusterAclConfig(), b"", admin.settings.request_timeout_ms)
+    reply = yield from _ask(admin, broker, GetBrokerClusterAclConfig())
     config = from_json(AclConfig, reply.body)
     return AccountsAt(broker.name, broker.address, config.plain_access_configs, config.global_white_addrs)
 
@@ -104,11 +130,21 @@ def rotate_secret(admin: AdminCore, access_key: str, secret_key: str | None, kee
 
     Raises:
         UsageError: a broker does not know previous secrets, and would end the one so far at once. Nothing was changed.
+        NetworkError: a master does not answer; nothing was changed. A slave that does not, or refuses us, is left out (PartlyDone).
         BrokerError: 209, there is no such account, or a previous secret of it is still good; AccessRefused.
         PartlyDone: as it says.
     """
-    for broker in (yield from masters(admin)):
-        reply = yield from ask(broker.address, GetBrokerRuntimeInfo(), b"", admin.settings.request_timeout_ms)
+    for broker in (yield from _members(admin)):
+        try:
+            reply = yield from _ask(admin, broker, GetBrokerRuntimeInfo())
+        except (NetworkError, AccessRefused):
+            if "/" not in broker.name:
+                raise
+            continue  # it refuses or misses the change as well, and is named then
+        except BrokerError as exc:  # such as an empty slave of RocketMQ
+            raise UsageError(
+                f"broker {broker.name} does not tell whether it keeps previous secrets, nothing was changed: {exc}"
+            ) from exc
         if PREVIOUS not in from_json(KVTable, reply.body).table:
             raise UsageError(f"broker {broker.name} keeps no previous secrets: nothing was changed")
     request = UpdateAndCreateAclConfig(access_key=access_key, secret_key=secret_key, keep_previous_ms=keep_ms)
@@ -124,7 +160,7 @@ def delete_account(admin: AdminCore, access_key: str) -> Op[list[str]]:
 
     def deleted(broker: Master) -> Op[bool]:
         try:
-            yield from ask(broker.address, DeleteAclConfig(access_key=access_key), b"", admin.settings.request_timeout_ms)
+            yield from _ask(admin, broker, DeleteAclConfig(access_key=access_key))
         except BrokerError as exc:
             try:
                 known = {account.access_key for account in (yield from _accounts_at(admin, broker)).accounts}
@@ -136,28 +172,33 @@ def delete_account(admin: AdminCore, access_key: str) -> Op[list[str]]:
             return False
         return True
 
-    done = yield from at_each({broker.name: deleted(broker) for broker in (yield from masters(admin))})
+    done = yield from at_each({broker.name: deleted(broker) for broker in (yield from _members(admin))})
     if missing and not any(done.values()):
         raise missing[0]
     return [name for name, had in done.items() if had]
 
 
 def explain_access(
-    admin: AdminCore, access_key: str, *, read: str | None = None, send: str | None = None, group: str | None = None
-) -> Op[list[Explained]]:
+    admin: AdminCore, access_key: str, *, read: str | None = None, send: str | None = None, group: str | None = None,
+    failing: list[str] | None = None,
+) -> Op[list[Explained]]:  # fmt: skip
     """Return, for every broker, whether an account may send to a topic, or read it, or consume in a group, and why.
 
-    Raises UsageError when a broker knows no such account, or nothing is asked.
+    ``failing``: see `accounts`. Raises UsageError when no broker knows such an account, or nothing is asked.
     """
     asked = [(topic, permission) for topic, permission in ((send, PUB), (read, SUB)) if topic is not None]
     asked += [(RETRY_PREFIX + group, SUB)] if group is not None else []
     if not asked:
         raise UsageError("give a topic to send to or to read, or a group")
-    found = []
-    for at in (yield from accounts(admin)):
+    found: list[Explained] = []
+    is_known = False
+    everywhere = yield from accounts(admin, failing=failing)
+    for at in everywhere:
         config = next((account for account in at.accounts if account.access_key == access_key), None)
         if config is None:
-            raise UsageError(f"broker {at.broker} has no account {access_key}")
+            found.append(Explained(at.broker, False, [f"it has no account {access_key}"]))
+            continue
+        is_known = True
         grants = grants_of(config)
         allowed = all(grants.holds(name, permission) for name, permission in asked)
         reasons = list(dict.fromkeys(grants.reason(name) for name, _ in asked))
@@ -166,6 +207,8 @@ def explain_access(
         reasons += _notes(config)
         reasons += [f"white addresses need no account: {', '.join(at.white)}"] if at.white else []
         found.append(Explained(at.broker, allowed, reasons))
+    if not is_known:
+        raise UsageError(f"broker {everywhere[0].broker} has no account {access_key}")
     return found
 
 
@@ -206,7 +249,4 @@ def _joined(permissions: Mapping[str, str] | None) -> str | None:
 
 
 def _everywhere(admin: AdminCore, request: Header) -> Op[list[str]]:
-    timeout_ms = admin.settings.request_timeout_ms
-    return list((yield from at_each({
-        broker.name: ask(broker.address, request, b"", timeout_ms) for broker in (yield from masters(admin))
-    })))  # fmt: skip
+    return list((yield from at_each({broker.name: _ask(admin, broker, request) for broker in (yield from _members(admin))})))
