@@ -153,7 +153,7 @@ simulate: $(INSTALLED)  ## one simulated history again: make simulate SEED=7
 fuzz: $(INSTALLED) $(NATIVE)  ## hostile frames for a broker, hostile name servers and bombs, twins compared: make fuzz BYTES=1000000000
 	$(BIN)/python -m tests.integration.hostile --bytes $(BYTES) --seed $(SEED)
 	$(BIN)/python -m tests.integration.hostile_routes --rounds $(ROUNDS) --seed $(SEED)
-	$(BIN)/python -m pytest --hypothesis-profile fuzz tests/columns tests/spark/source/test_rows.py $(ARGS)
+	$(BIN)/python -m pytest --hypothesis-profile fuzz tests/columns tests/data/test_rows.py $(ARGS)
 
 bench: $(INSTALLED) $(NATIVE)  ## ours, native and pure, beside an Apache broker: make bench BLAST=/path/to/load-generator
 	$(BIN)/python benchmarks/compare.py --blast "$(BLAST)" $(ARGS)

@@ -20,8 +20,8 @@ from pyspark.sql.types import StructType
 
 from benchmarks import kafka
 from halfmoon import Admin, MessageQueue
+from halfmoon.data.sending import encode
 from halfmoon.spark import session
-from halfmoon.spark.sink import encode
 from tests.interop.ours import Serve
 
 QUEUES = 4

@@ -55,6 +55,7 @@ LAYERS = {
     "halfmoon.runtime": "runtime",
     "halfmoon.events": "events",
     "halfmoon.events.testing": "testing",  # the bus, where users look for it
+    "halfmoon.data": "data",
     "halfmoon.spark": "spark",
     "halfmoon.console": "console",
     "halfmoon.cli": "cli",
@@ -75,9 +76,10 @@ MAY_IMPORT = {
     "program": {"ground", "wire", "store", "nameserver", "broker", "runtime", "program"},
     "names": {"ground", "client"},
     "events": {"ground", "names", "client", "events"},
-    "spark": {"ground", "names", "client", "wire", "spark"},
+    "data": {"ground", "names", "client", "wire", "data"},
+    "spark": {"ground", "names", "client", "wire", "data", "spark"},
     "console": {"ground", "names", "client", "console"},
-    "cli": {"ground", "names", "client", "program", "console", "cli", "events", "spark"},
+    "cli": {"ground", "names", "client", "program", "console", "cli", "events", "data", "spark"},
     "testing": {
         *("ground", "wire", "store", "nameserver", "broker", "client.core", "client", "runtime", "program", "names", "events"),
         "testing",
@@ -129,6 +131,7 @@ LAZY = {
         "halfmoon.cli.outbox.commands",
         "halfmoon.cli.outbox.database",
     ): "SQLAlchemy is an extra, and 300 ms that other commands need not wait",
+    ("halfmoon.cli.sql.command", "halfmoon.cli.sql.query"): "DuckDB and pyarrow are no dependencies: this says what to install",
     ("halfmoon.cli.store.dump", "halfmoon.programs.dump"): "the store takes 150 ms that other commands of msg need not wait",
     ("halfmoon.cli.store.dump", "halfmoon.cli.store.arrow"): "pyarrow is an extra, and 100 ms that JSON lines need not wait",
     ("halfmoon.cli.main", "halfmoon.cli.servers"): "a server is ready sooner without what other commands need",

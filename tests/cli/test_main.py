@@ -161,7 +161,7 @@ LISTS = {
         "client list",
     ),
     *(f"{group}dlq {verb}" for group in ("", "spark ") for verb in ("list", "replay", "report")),
-    *("outbox list", "events list", "spark trace", "spark sql"),
+    *("outbox list", "events list", "spark trace", "spark sql", "sql"),
     "outbox sent",
     "spark replay",
 }

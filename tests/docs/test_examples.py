@@ -1,7 +1,8 @@
 """Every example of the README and of the pages for users runs, in order, against one broker; its output is what the page says.
 
 A comment before a block says what it must show (``<!-- shows: text -->``), that it is a test (``<!-- runs: pytest -->``), or that
-it works on a stopped store in ``./data`` (``<!-- store -->``).
+it works on a stopped store in ``./data`` (``<!-- store -->``). One that begins with ``needs NAME;`` leaves the block out where
+that package is not installed.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from threading import Timer
 from typing import NamedTuple
@@ -38,6 +40,7 @@ PAGES = [
     "docs/events.md",
     "docs/declarations.md",
     "docs/from-rocketmq-client-python.md",
+    "docs/data.md",
     "docs/spark.md",
     "docs/repair-and-backup.md",
     "docs/tutorials/spark-from-kafka.md",
@@ -112,7 +115,9 @@ def test_every_example_runs_and_shows_what_the_page_says(page: tuple[str, LocalC
     name, cluster = page
     shown = blocks(name)
     assert shown, "a page without examples"
-    for block in shown:
+    for block in map(_with_its_package, shown):
+        if block is None:
+            continue
         if block.language == "python":
             _python(block, cluster.nameserver, tmp_path)
         elif block.language == "console":
@@ -121,6 +126,14 @@ def test_every_example_runs_and_shows_what_the_page_says(page: tuple[str, LocalC
             (tmp_path / "example.toml").write_text(block.text)
             assert tomllib.loads(block.text)
             settings_from("serve", {"config": [str(tmp_path / "example.toml")]}, {})
+
+
+def _with_its_package(block: Block) -> Block | None:
+    """Return a block without the note of the package that it needs; None: that is not installed."""
+    needed = re.match(r"needs (\w+); ?", block.note)
+    if needed is None:
+        return block
+    return block._replace(note=block.note[needed.end() :]) if find_spec(needed[1]) is not None else None
 
 
 def _python(block: Block, nameserver: str, tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from halfmoon.spark.sink import encode
+from halfmoon.data.rows import COLUMNS
+from halfmoon.data.sending import encode
 from halfmoon.spark.sink.options import SinkOptions
 from halfmoon.spark.source.options import KAFKA_NAMES, SourceOptions, nearest, public
-from halfmoon.spark.source.rows import COLUMNS
 from tests.docs.test_examples import ROOT
 
 PAGE = (ROOT / "docs" / "tutorials" / "spark-from-kafka.md").read_text()

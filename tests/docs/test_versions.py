@@ -19,6 +19,7 @@ NEEDS = {
     "halfmoon.events.sqlalchemy": "sqlalchemy",
     "halfmoon.events.sqlalchemy.testing": "sqlalchemy",
     "halfmoon.events.django": "django",
+    "halfmoon.data": "pyarrow",
     "halfmoon.spark": "pyspark",
 }
 """Modules that come with an extra, and what it installs."""

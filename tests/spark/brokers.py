@@ -10,12 +10,12 @@ from typing import Any
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from halfmoon import Admin, Message, MessageQueue, Producer
+from halfmoon.data.partitions import Range
 from halfmoon.spark.lake.files import messages
 from halfmoon.spark.lake.ingest import unread_ranges
 from halfmoon.spark.lake.ledger import TableState
 from halfmoon.spark.lake.manifest import TaskReport, manifest_of
 from halfmoon.spark.source.options import source_options
-from halfmoon.spark.source.partitions import Range
 from halfmoon.spark.source.source import BatchReader, arrow_schema, scan_of
 from halfmoon.testing.local import LocalCluster
 

@@ -68,7 +68,7 @@ T = TypeVar("T")
 
 log = logging.getLogger("halfmoon.client")
 
-__all__ = ["MAX_BYTES", "BrokersAbsent", "OffsetsLost", "RangeSettings", "Ranges", "Selection", "Weighed", "ranges"]
+__all__ = ["MAX_BYTES", "BrokersAbsent", "OffsetsLost", "RangeSettings", "Ranges", "Selection", "Weighed", "checked", "ranges"]
 
 
 class BrokerBehind(NetworkError):
@@ -214,6 +214,13 @@ class Ranges(Blocking):
             raise UsageError(f"not a range: queue {queue}, offsets {begin} to {end}, {max_bytes} bytes at once")
         wire = MessageQueue(self.on_wire(topic), broker, queue)
         return _Reading(self, wire, Segment(begin, end), max_bytes, missing, selection, born).pieces()
+
+    def store_directory(self, queue: MessageQueue) -> str:
+        """Return where the broker of a queue, its topic called as on the wire, says that its store is; empty: it does not say.
+
+        The path is one of the broker's machine. Raises NetworkError, NoRoute; BrokerError, NoPermission: it does not tell us.
+        """
+        return self.run(self.core.store_directory(queue))
 
     def record(self, queue: MessageQueue, offset: int) -> bytes:
         """Return the record at an offset of a queue whose topic is called as on the wire. Raises as `read` does."""
@@ -416,6 +423,11 @@ class _Reading:
             self._client.links.give(link)
         elif link is not None:
             self._client.links.drop(link)
+
+
+def checked(**values: Unpack[RangeArguments]) -> RangeSettings:
+    """Return these settings without a client. Raises SettingError, NoNameServer."""
+    return settings_of(RangeSettings, values)
 
 
 def ranges(**values: Unpack[RangeArguments]) -> Ranges:

@@ -265,7 +265,7 @@ names, value offsets and values of the properties. Numbers are in machine order,
 def row_columns(raw: bytes, begin: int, end: int, names: Sequence[str], verify: bool) -> Columns | None:
     """Return the records of ``raw``, one behind another, that have a queue offset in [begin, end), as columns.
 
-    ``names`` are those of `spark.source.rows.COLUMNS` but brokerName. ``verify`` compares the CRC of every body. None: not all of
+    ``names`` are those of `data.rows.COLUMNS` but brokerName. ``verify`` compares the CRC of every body. None: not all of
     them are ordinary, and whoever asked makes the columns with numpy, or says what is wrong. This twin leaves all of them to numpy.
     """
     return None

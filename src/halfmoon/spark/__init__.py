@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from halfmoon.spark.lake.table import LakeTable
     from halfmoon.spark.lake.verify import verify
     from halfmoon.spark.sessions import register, session
-    from halfmoon.spark.sink.target_queues import by_key
+    from halfmoon.spark.sink.by_key import by_key
 
 _MODULES = {
     "cluster": "Cluster",
@@ -42,7 +42,7 @@ _MODULES = {
     "lake.table": "LakeTable",
     "lake.verify": "verify",
     "sessions": "register session",
-    "sink.target_queues": "by_key",
+    "sink.by_key": "by_key",
 }
 
 __all__ = [

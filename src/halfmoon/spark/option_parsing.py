@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from halfmoon.data.queue_offsets import QueueOffsets
+
 _SIZES = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "kib": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "mib": 1 << 20}
 _SIZES |= {"g": 1 << 30, "gb": 1 << 30, "gib": 1 << 30}
 _TIMES = {"": 1, "ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _MEASURE = re.compile(r"(\d{1,15})\s*([a-z]*)", re.IGNORECASE)
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
-
-QueueOffsets = dict[str, dict[str, dict[int, int]]]
-"""Topic, broker name, queue number, offset."""
 
 
 def text(value: str) -> str:

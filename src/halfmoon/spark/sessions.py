@@ -13,10 +13,10 @@ from pathlib import Path
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
+from halfmoon.data.partitions import ONE_PER_QUEUE
 from halfmoon.errors import UsageError
 from halfmoon.spark.daemon import MODULE
 from halfmoon.spark.jvm_archive import cache, java_options
-from halfmoon.spark.source.partitions import ONE_PER_QUEUE
 from halfmoon.spark.source.source import RocketmqSource
 
 JAVA_MIN = 17

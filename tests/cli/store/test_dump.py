@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import operator
 import os
 import subprocess
 import sys
@@ -91,10 +92,34 @@ def test_an_arrow_file_has_the_same_messages(run_alone, store, tmp_path):
     with pa.OSFile(str(tmp_path / "orders.arrow")) as file:
         table = pa.ipc.open_file(file).read_all()
     lines = run_alone("msg", "dump", store, "--topic", "orders").lines()
-    assert table.column("msg_id").to_pylist() == [line["msg_id"] for line in lines]
+    assert table.column("msgId").to_pylist() == [line["msg_id"] for line in lines]
     assert table.column("body").to_pylist()[3:5] == [BINARY, b"long " * 2000]
     assert dict(table.column("properties")[7].as_py())["amount"] == "7"
-    assert [round(at.timestamp() * 1000) for at in table.column("stored").to_pylist()] == [line["store_ms"] for line in lines]
+    assert [round(at.timestamp() * 1000) for at in table.column("storeTimestamp").to_pylist()] == [
+        line["store_ms"] for line in lines
+    ]
+
+
+def test_an_arrow_file_of_a_cluster_has_the_rows_and_columns_of_halfmoon_data(run, cluster, topic, tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    import halfmoon.data
+
+    for number in range(3):
+        run("produce", topic, "--tag", "paid", "--key", "k1", "--key", "k2", f"body {number}")
+    run("produce", topic, "plain")
+    assert run("msg", "dump", "--topic", topic, "--nameserver", cluster.nameserver, "--arrow", tmp_path / "rows.arrow").code == 0
+
+    with pa.OSFile(str(tmp_path / "rows.arrow")) as file:
+        dumped = pa.ipc.open_file(file).read_all()
+    read = halfmoon.data.table(topic, nameserver=cluster.nameserver)
+    assert dumped.schema == read.schema
+    key = operator.itemgetter("queueId", "queueOffset")
+    of_pulls = ("MIN_OFFSET", "MAX_OFFSET")  # a pull adds them
+    rows = [
+        [{**row, "properties": {k: v for k, v in row["properties"] if k not in of_pulls}} for row in table.to_pylist()]
+        for table in (dumped, read)
+    ]
+    assert sorted(rows[0], key=key) == sorted(rows[1], key=key)
 
 
 def test_damage_is_named_on_standard_error_and_the_rest_comes(run_alone, store, tmp_path):

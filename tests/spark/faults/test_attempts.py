@@ -9,7 +9,8 @@ import pytest
 
 from halfmoon import MessageQueue
 from halfmoon.client.batches import BatchName, BatchTransactions
-from halfmoon.spark.sink.exactly_once import NotDecided, PrepareReport, commit_batch, prepare
+from halfmoon.data.sending.transaction import NotDecided, PrepareReport, commit_batch
+from halfmoon.spark.sink.exactly_once import prepare
 from halfmoon.spark.sink.options import SinkOptions
 from halfmoon.testing.local import LocalCluster
 from halfmoon.wire.bodies.batches import BatchPromise

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from halfmoon.data.reading import DataLoss
 from halfmoon.errors import UsageError
-from halfmoon.spark.source.reading import DataLoss
 from halfmoon.testing.local import LocalCluster
 from tests.spark.faults.topics import Topics, topics
 from tests.spark.query import Query

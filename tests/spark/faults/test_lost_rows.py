@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 
 from halfmoon.client.ranges import BrokersAbsent
+from halfmoon.data.reading import DataLoss
 from halfmoon.errors import HalfmoonError, UsageError
 from halfmoon.spark.cluster import Cluster
 from halfmoon.spark.jobs.query import log_behind
 from halfmoon.spark.lake.ledger import TableState
 from halfmoon.spark.source import stream
-from halfmoon.spark.source.reading import DataLoss
 from tests.spark.brokers import Brokers, brokers
 from tests.spark.query import Query
 from tests.spark.waiting import Clock

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from halfmoon.spark.source.rows import COLUMNS, SCHEMA
+from halfmoon.data.rows import COLUMNS, SCHEMA
 
 BEGIN_MS = 1_780_000_000_000
 

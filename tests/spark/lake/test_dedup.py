@@ -12,13 +12,13 @@ import pytest
 pytest.importorskip("deltalake")
 pytest.importorskip("pyiceberg")
 
+from halfmoon.data.partitions import Range
+from halfmoon.data.rows import schema_of
 from halfmoon.errors import UsageError
 from halfmoon.spark.lake.dedup import Dedup, without_copies
 from halfmoon.spark.lake.files import Layout, layout_for, write
 from halfmoon.spark.lake.manifest import CopyCount, TaskReport, manifest_of
 from halfmoon.spark.lake.table import LakeTable
-from halfmoon.spark.source.partitions import Range
-from halfmoon.spark.source.rows import schema_of
 from tests.spark.lake.tables import KINDS, table_of
 
 pytestmark = pytest.mark.slow

@@ -13,10 +13,10 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from halfmoon.data.rows import schema_of
 from halfmoon.errors import UsageError
 from halfmoon.spark.lake.files import WRITERS_MAX, Layout, layout_for, write
 from halfmoon.spark.lake.manifest import TaskReport
-from halfmoon.spark.source.rows import schema_of
 
 MIDNIGHT = datetime(2026, 2, 1, tzinfo=UTC)
 ID = pa.schema([("id", pa.int64())])

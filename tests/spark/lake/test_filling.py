@@ -9,12 +9,12 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from halfmoon.data.partitions import Range
 from halfmoon.spark.lake import ingest as module
 from halfmoon.spark.lake import manifest as manifests
 from halfmoon.spark.lake.files import layout_for
 from halfmoon.spark.lake.table import LakeTable
 from halfmoon.spark.source.options import source_options
-from halfmoon.spark.source.partitions import Range
 from tests.spark.lake.tables import table_of
 
 OPTIONS = {"endpoints": "127.0.0.1:9876", "topic": "orders", "emit": "ranges"}

@@ -16,6 +16,7 @@ pytest.importorskip("deltalake")
 pytest.importorskip("pyiceberg")
 
 from halfmoon.client.ranges import Ranges
+from halfmoon.data.partitions import Range
 from halfmoon.errors import UsageError
 from halfmoon.spark.lake import files, schemas
 from halfmoon.spark.lake import ingest as module
@@ -24,7 +25,6 @@ from halfmoon.spark.lake.files import layout_for
 from halfmoon.spark.lake.ingest import IngestTotals, ingest, ingest_stream
 from halfmoon.spark.lake.verify import verify
 from halfmoon.spark.source.options import source_options
-from halfmoon.spark.source.partitions import Range
 from halfmoon.testing.local import LocalCluster
 from tests.spark.lake.tables import KINDS, table_of
 

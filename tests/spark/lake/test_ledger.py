@@ -9,11 +9,11 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from halfmoon.data.partitions import Range
 from halfmoon.errors import StoreError, UsageError
 from halfmoon.spark.lake import manifest as manifests
 from halfmoon.spark.lake.ledger import FOLDER, TRIES, LastBatch, LedgerSnapshot, TableDescription, TableLedger
 from halfmoon.spark.lake.manifest import BatchManifest, DataFile, TaskReport, manifest_of, merge_spans
-from halfmoon.spark.source.partitions import Range
 
 
 @pytest.fixture(autouse=True)

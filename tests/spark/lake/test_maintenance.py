@@ -16,6 +16,8 @@ from datetime import UTC, datetime, timedelta
 
 from deltalake import DeltaTable
 
+from halfmoon.data.partitions import Range
+from halfmoon.data.rows import schema_of
 from halfmoon.errors import UsageError
 from halfmoon.spark.lake.files import Layout, layout_for, write
 from halfmoon.spark.lake.iceberg import Iceberg
@@ -24,8 +26,6 @@ from halfmoon.spark.lake.maintenance import compact, dedup, sweep, vacuum
 from halfmoon.spark.lake.manifest import TaskReport, manifest_of, merge_spans
 from halfmoon.spark.lake.table import LakeTable
 from halfmoon.spark.lake.verify import verify
-from halfmoon.spark.source.partitions import Range
-from halfmoon.spark.source.rows import schema_of
 from tests.spark.lake.tables import KINDS, table_of
 
 pytestmark = pytest.mark.slow

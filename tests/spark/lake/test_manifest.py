@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from halfmoon.data.partitions import Range
 from halfmoon.errors import StoreError, UsageError
 from halfmoon.spark.lake.manifest import CopyCount, TaskReport, digest, ends, manifest_of, merge_spans, sum_copies
-from halfmoon.spark.source.partitions import Range
 
 
 def span(begin: int, end: int, queue: int = 0) -> Range:

@@ -15,14 +15,14 @@ pytest.importorskip("pyiceberg")
 
 from deltalake import DeltaTable
 
+from halfmoon.data.partitions import Range
+from halfmoon.data.rows import schema_of
 from halfmoon.errors import StoreError
 from halfmoon.spark.lake.files import Layout, layout_for, write
 from halfmoon.spark.lake.iceberg import Iceberg
 from halfmoon.spark.lake.ledger import TRIES, TableLedger, TableState
 from halfmoon.spark.lake.manifest import BatchManifest, manifest_of
 from halfmoon.spark.lake.table import LakeTable
-from halfmoon.spark.source.partitions import Range
-from halfmoon.spark.source.rows import schema_of
 from tests.spark.lake.tables import table_of
 
 pytestmark = pytest.mark.slow

@@ -11,10 +11,10 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from halfmoon.data import rows as messages
 from halfmoon.spark.lake.files import layout_for, write
 from halfmoon.spark.lake.manifest import DataFile
 from halfmoon.spark.lake.rewrite import Rewrite, rewrite_one
-from halfmoon.spark.source import rows as messages
 
 
 def files(place: Path, count: int, rows: int, body: bytes = b"x") -> tuple[str, ...]:

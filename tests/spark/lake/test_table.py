@@ -13,13 +13,13 @@ pytest.importorskip("pyspark")
 pytest.importorskip("deltalake")
 pytest.importorskip("pyiceberg")
 
+from halfmoon.data.partitions import Range
+from halfmoon.data.rows import schema_of
 from halfmoon.errors import UsageError
 from halfmoon.spark.lake.files import layout_for, write
 from halfmoon.spark.lake.iceberg import Iceberg
 from halfmoon.spark.lake.manifest import manifest_of
 from halfmoon.spark.lake.table import LakeTable
-from halfmoon.spark.source.partitions import Range
-from halfmoon.spark.source.rows import schema_of
 from tests.spark.lake.tables import table_of
 
 

@@ -11,14 +11,14 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from halfmoon.data.partitions import Range
+from halfmoon.data.rows import schema_of
 from halfmoon.errors import StoreError, UsageError
 from halfmoon.spark.lake.files import Layout, layout_for, write
 from halfmoon.spark.lake.ledger import now_ms
 from halfmoon.spark.lake.maintenance import KEEP_MS_MIN, sweep, vacuum
 from halfmoon.spark.lake.manifest import BatchManifest, manifest_of
 from halfmoon.spark.lake.table import LakeTable
-from halfmoon.spark.source.partitions import Range
-from halfmoon.spark.source.rows import schema_of
 from tests.cli.conftest import run_alone  # noqa: F401 - a fixture
 from tests.spark.lake.tables import table_of
 

@@ -6,8 +6,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from halfmoon.data.partitions import Range
 from halfmoon.spark.lake.verify import NO_ROWS, QueueSums, verdict
-from halfmoon.spark.source.partitions import Range
 
 QUEUE = ("orders", "broker-a", 0)
 TEN = QueueSums(10, 10, 0, 9, 77)

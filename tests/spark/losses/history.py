@@ -40,17 +40,20 @@ def simulate_losses(seed: int, *, reader: str = "stream", strict: bool = True, s
     """Run the history of a seed and judge it."""
     chance = Random(f"losses {reader} {seed}")
     verdict, cluster, heard = LossVerdict(seed), Cluster(*BROKERS), Heard()
-    source = logging.getLogger("halfmoon.spark")
-    propagates, source.propagate = source.propagate, False
-    source.addHandler(heard)
+    loggers = [logging.getLogger(name) for name in ("halfmoon.spark", "halfmoon.data")]
+    propagates = [logger.propagate for logger in loggers]
+    for logger in loggers:
+        logger.propagate = False
+        logger.addHandler(heard)
     try:
         with reached(cluster):
             _History(verdict, cluster, chance, heard, reader, strict).run(steps)
     except Exception as exc:
         verdict.problems.append(f"raised: {exc!r}")
     finally:
-        source.propagate = propagates
-        source.removeHandler(heard)
+        for logger, propagate in zip(loggers, propagates, strict=True):
+            logger.propagate = propagate
+            logger.removeHandler(heard)
     return verdict
 
 

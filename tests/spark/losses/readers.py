@@ -10,6 +10,8 @@ from typing import Any
 
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from halfmoon.data.partitions import Range
+from halfmoon.data.reading import DataLoss
 from halfmoon.errors import HalfmoonError
 from halfmoon.spark.lake.files import messages
 from halfmoon.spark.lake.ingest import first_ranges, unread_ranges
@@ -17,8 +19,6 @@ from halfmoon.spark.lake.ledger import TableState
 from halfmoon.spark.lake.manifest import TaskReport, manifest_of
 from halfmoon.spark.source.checkpoint import position_from_json
 from halfmoon.spark.source.options import source_options
-from halfmoon.spark.source.partitions import Range
-from halfmoon.spark.source.reading import DataLoss
 from halfmoon.spark.source.source import BatchReader, arrow_schema, scan_of
 from tests.spark.losses.accounts import FINAL, Accounts, Heard, claims
 from tests.spark.losses.cluster import NAMESERVER, Cluster, Place

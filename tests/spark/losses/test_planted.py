@@ -14,8 +14,8 @@ from halfmoon.client.core import missing_brokers
 from halfmoon.client.core import ranges as core
 from halfmoon.client.core.ranges import RangesCore
 from halfmoon.client.core.route import Route
+from halfmoon.data.queue_offsets import Loss
 from halfmoon.effects import Op
-from halfmoon.spark.source.checkpoint import Loss
 from halfmoon.spark.source.stream import StreamReader
 from tests.spark.losses.history import simulate_losses
 
@@ -71,7 +71,7 @@ def of_any_topic(request: Callable[..., Any]) -> Any:
     return lambda *given, born=0, **options: request(*given, **options)
 
 
-STREAM, RANGES, READING = "halfmoon.spark.source.stream.", "halfmoon.client.core.ranges.", "halfmoon.spark.source.reading."
+STREAM, RANGES, READING = "halfmoon.spark.source.stream.", "halfmoon.client.core.ranges.", "halfmoon.data.reading."
 PLANTED = [
     ("stream", False, RANGES + "RangesCore.single", empty, ("end", "untrue", "twice", "silent")),
     ("ingest", False, RANGES + "RangesCore.single", empty, ("alarm", "untrue", "end", "silent")),
@@ -82,12 +82,12 @@ PLANTED = [
     ("stream", False, STREAM + "creation_times", lambda client, queues: {}, ("",)),
     ("ingest", True, "halfmoon.spark.lake.ingest.check_births", lambda have, now: None, ("",)),
     ("stream", False, "halfmoon.client.ranges.range_request", of_any_topic(core.range_request), ("foreign", "count")),
-    ("stream", False, "halfmoon.spark.source.checkpoint.Loss.__str__", from_zero, ("untrue",)),
+    ("stream", False, "halfmoon.data.queue_offsets.Loss.__str__", from_zero, ("untrue",)),
     ("stream", True, STREAM + "StreamReader._check_removed", lambda self, queue, offset: None, ("silent",)),
     ("stream", False, STREAM + "StreamReader._check_removed", looked_at_once(StreamReader._check_removed), ("silent",)),
     ("ingest", False, "halfmoon.spark.lake.ingest.unread_behind", lambda *given: [], ("silent",)),
     ("stream", False, STREAM + "losses", lambda at, bounds: [], ("silent",)),
-    ("batch", False, READING + "_Gaps.report", lambda self: None, ("count",)),
+    ("batch", False, READING + "Gaps.report", lambda self: None, ("count",)),
     ("stream", True, "halfmoon.spark.source.checkpoint.entry_offsets", lambda at, bounds: dict.fromkeys(bounds, 0), ("twice",)),
 ]
 

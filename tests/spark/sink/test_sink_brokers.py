@@ -13,10 +13,11 @@ import pytest
 from halfmoon import Admin
 from halfmoon.client.batches import BatchName, BatchTransactions
 from halfmoon.client.ranges import Ranges
+from halfmoon.data.sending.encode import Ids
+from halfmoon.data.sending.transaction import NotDecided, commit_batch
 from halfmoon.errors import UsageError
 from halfmoon.model import StoredMessage
-from halfmoon.spark.sink.encode import Ids
-from halfmoon.spark.sink.exactly_once import NotDecided, commit_batch, prepare
+from halfmoon.spark.sink.exactly_once import prepare
 from halfmoon.spark.sink.options import SinkOptions
 from halfmoon.spark.sink.sink import SinkTask, write
 from halfmoon.testing.local import LocalCluster

@@ -10,8 +10,9 @@ import pytest
 
 from halfmoon import Admin
 from halfmoon.client.batches import BatchName, BatchTransactions
+from halfmoon.data.sending.transaction import commit_batch
 from halfmoon.errors import NetworkError
-from halfmoon.spark.sink.exactly_once import commit_batch, prepare
+from halfmoon.spark.sink.exactly_once import prepare
 from halfmoon.spark.sink.options import SinkOptions
 from halfmoon.testing.local import LocalCluster
 from halfmoon.wire.bodies.batches import coordinator_of

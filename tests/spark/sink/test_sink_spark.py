@@ -18,8 +18,8 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from halfmoon import Admin
 from halfmoon.client.batches import BatchName, BatchTransactions
 from halfmoon.client.ranges import Ranges
+from halfmoon.data.sending.encode import Ids
 from halfmoon.spark import by_key
-from halfmoon.spark.sink.encode import Ids
 from halfmoon.spark.sink.exactly_once import prepare
 from halfmoon.spark.sink.options import sink_options
 from halfmoon.testing.local import LocalCluster

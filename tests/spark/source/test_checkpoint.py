@@ -9,17 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from halfmoon.data.queue_offsets import losses
 from halfmoon.errors import UsageError
 from halfmoon.model import MessageQueue
 from halfmoon.spark.source.checkpoint import (
     Position,
     backlog_count,
     entry_offsets,
-    losses,
     next_position,
     position_from_json,
     ranges_between,
-    recreated_topics,
     share_limit,
     start_to_json,
 )
@@ -42,12 +41,6 @@ def test_a_position_comes_back_from_its_text_and_is_written_the_same():
 
     assert position_from_json(json.loads(text)) == found
     assert json.dumps(position_from_json(json.loads(text)).to_json()) == text
-
-
-def test_a_topic_is_another_one_where_its_birth_differs_and_both_are_known():
-    at = {("orders", "a"): 7, ("orders", "b"): 8, ("orders", "c"): 9}
-
-    assert recreated_topics(at, {("orders", "a"): 7, ("orders", "b"): 80, ("other", "c"): 90}) == {("orders", "b")}
 
 
 def test_a_start_is_no_position():
@@ -107,10 +100,6 @@ def test_what_is_gone_is_told_and_the_queue_enters_again_where_it_is_let(bounds:
 
     assert says in str(loss)
     assert [(part.begin, part.end) for part in ranges_between(at, next_position(at.ends, {Q[0]: bounds}, None))] == [bounds]
-
-
-def test_standing_at_either_end_is_no_loss():
-    assert losses({Q[0]: 5, Q[1]: 9}, {Q[0]: (5, 9), Q[1]: (5, 9)}) == []
 
 
 def test_a_damaged_checkpoint_is_refused():

@@ -14,9 +14,9 @@ from pyspark.sql.types import StructType
 
 from halfmoon import Admin
 from halfmoon.client.core.ranges import RangesCore
+from halfmoon.data.offsets import available_bounds
 from halfmoon.errors import NetworkError, NoPermission, NoRoute, UsageError
 from halfmoon.runtime.connections.blocking_connections import SocketConnection
-from halfmoon.spark.source.offsets import available_bounds
 from halfmoon.spark.source.source import BatchReader, HalfmoonSource, RocketmqSource
 from halfmoon.testing.local import LocalCluster
 from pyspark_halfmoon import DefaultSource
@@ -64,7 +64,7 @@ def test_the_files_of_the_store_give_the_same_rows(given: dict[str, str], cluste
     monkeypatch.setattr("halfmoon.client.ranges.Ranges.read", lambda *_, **__: pytest.fail("asked the broker for messages"))
 
     assert [body.decode() for s in shares for batch in found.read(s) for body in batch.column("body").to_pylist()] == wanted
-    with pytest.raises(UsageError, match="readFrom names a store's directory"):
+    with pytest.raises(UsageError, match="is it the directory of this broker's store"):
         bodies(reader(given, readFrom=f"files:{tmp_path}"))
 
 
@@ -95,7 +95,7 @@ def test_a_plan_takes_as_many_questions_whatever_the_messages(given: dict[str, s
         return ask(core, queue, request, body)
 
     monkeypatch.setattr(RangesCore, "asked", counted)
-    monkeypatch.setattr("halfmoon.spark.source.source.end_offsets", lambda *_: dict.fromkeys(available_bounds(*_[:2]), backlog))
+    monkeypatch.setattr("halfmoon.data.plans.end_offsets", lambda *_: dict.fromkeys(available_bounds(*_[:2]), backlog))
     found = reader(given, maxPartitions="2")
     found.partitions()
 

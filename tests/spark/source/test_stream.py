@@ -14,12 +14,12 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from halfmoon import Admin, Message, Producer
+from halfmoon.data.reading import DataLoss
 from halfmoon.errors import HalfmoonError, NetworkError, NoRoute, UsageError
 from halfmoon.model import MessageQueue
 from halfmoon.runtime.connections.blocking_connections import LOOK_S
 from halfmoon.spark.clients import client_of
 from halfmoon.spark.source import stream
-from halfmoon.spark.source.reading import DataLoss
 from halfmoon.testing.local import LocalCluster
 from tests.spark.query import Query
 from tests.spark.waiting import Clock

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from halfmoon.data.reading import Scan
+from halfmoon.data.rows import schema_of
 from halfmoon.spark.source.options import source_options
-from halfmoon.spark.source.reading import RangesPartition, Scan
-from halfmoon.spark.source.rows import schema_of
+from halfmoon.spark.source.reading import RangesPartition
 from halfmoon.spark.source.stream import TASK_MESSAGES, StreamReader
 
 

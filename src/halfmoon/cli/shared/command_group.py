@@ -39,6 +39,7 @@ COMMANDS = {
     "dlq": ("halfmoon.cli.dlq.commands", "List, show and replay dead letters."),
     "events": ("halfmoon.cli.events", "Run event consumers, and list what is declared."),
     "outbox": ("halfmoon.cli.outbox.commands", "Relay, list, retry, drop and resend events of a database outbox."),
+    "sql": ("halfmoon.cli.sql.command", "Query topics with SQL, on DuckDB."),
     "spark": ("halfmoon.cli.spark.commands", "Topics as tables with Spark: ingest, SQL, lag, audits, replay."),
     "filter": ("halfmoon.cli.filter", "Try SQL92 filters without a broker."),
     "acl": ("halfmoon.cli.acl.commands", "List, add and remove accounts, and explain what one may do."),

@@ -14,6 +14,7 @@ from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.output import show_json
 from halfmoon.cli.spark.jobs import running, working
 from halfmoon.cli.spark.options import SharedOptions, show_rows
+from halfmoon.data.offsets import creation_times
 from halfmoon.errors import UsageError
 from halfmoon.model import MessageQueue
 from halfmoon.shown.texts import count_text
@@ -25,7 +26,6 @@ from halfmoon.spark.lake import maintenance
 from halfmoon.spark.lake import verify as verifying
 from halfmoon.spark.lake.manifest import births, check_births
 from halfmoon.spark.lake.table import LakeTable
-from halfmoon.spark.source.offsets import creation_times
 
 Directory = tuple[Path, str, dict[str, str]]
 """Directory of a table; for an Iceberg table also its name and the properties of its catalog."""

@@ -1,4 +1,4 @@
-"""Messages as an Arrow file, a batch of some megabytes at a time. Needs pyarrow, so `dump` loads it only when it is asked for."""
+"""Messages as an Arrow file with the columns of `halfmoon.data`, some megabytes at a time. Loads pyarrow."""
 
 from __future__ import annotations
 
@@ -10,25 +10,19 @@ from typing import BinaryIO
 
 import pyarrow as pa
 
+from halfmoon.data.rows import MS_MAX, MS_MIN, SCHEMA, flag_of
 from halfmoon.model import StoredMessage
 
 ROWS_MAX, BYTES_MAX = 4096, 16 * 1024 * 1024
 """Bounds of one batch, which is kept in memory."""
 
-SCHEMA = pa.schema([
-    ("topic", pa.string()), ("broker", pa.string()), ("queue_id", pa.int32()), ("queue_offset", pa.int64()),
-    ("physical_offset", pa.int64()), ("msg_id", pa.string()), ("offset_msg_id", pa.string()), ("tag", pa.string()),
-    ("keys", pa.list_(pa.string())), ("properties", pa.map_(pa.string(), pa.string())),
-    ("born", pa.timestamp("ms", tz="UTC")), ("stored", pa.timestamp("ms", tz="UTC")), ("reconsume_times", pa.int32()),
-    ("body", pa.binary()),
-])  # fmt: skip
-"""Columns of a message. A body is bytes; null if it is left out."""
-
 BodyOf = Callable[[StoredMessage], bytes | None]
 
 
 def write_arrow(messages: Iterator[StoredMessage], path: Path, body_of: BodyOf) -> int:
-    """Write messages with their bodies to an Arrow file (the IPC file format); return how many.
+    """Write messages to an Arrow file (the IPC file format), with the columns of `halfmoon.data.rows.SCHEMA`; return how many.
+
+    A body for which ``body_of`` returns None is null.
 
     An existing file is replaced once the new one is complete: until then that is beside it, ``.NAME.halfmoon-new``. Raises OSError,
     and what ``messages`` raises.
@@ -68,8 +62,9 @@ def _batches(messages: Iterator[StoredMessage], body_of: BodyOf) -> Iterator[lis
         body = body_of(message)
         rows.append((
             message.topic, message.broker_name, message.queue_id, message.queue_offset, message.physical_offset, message.msg_id,
-            message.offset_msg_id, message.tag, list(message.keys), list(message.properties.items()), message.born_ms,
-            message.store_ms, message.reconsume_times, body,
+            message.properties.get("KEYS"), message.tag, list(message.properties.items()), _time_us(message.born_ms),
+            message.born_host, _time_us(message.store_ms), flag_of(message.sys_flag), message.flag, message.reconsume_times,
+            message.prepared_transaction_offset, body,
         ))  # fmt: skip
         size += len(body or b"")
         if len(rows) >= ROWS_MAX or size >= BYTES_MAX:
@@ -77,3 +72,7 @@ def _batches(messages: Iterator[StoredMessage], body_of: BodyOf) -> Iterator[lis
             rows, size = [], 0
     if rows:
         yield rows
+
+
+def _time_us(ms: int) -> int:
+    return min(max(ms, MS_MIN), MS_MAX) * 1000

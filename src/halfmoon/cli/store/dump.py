@@ -139,7 +139,7 @@ def _write_arrow(messages: Iterator[StoredMessage], arrow: Path, bodies: BodyBud
     try:
         from halfmoon.cli.store.arrow import write_arrow
     except ImportError as exc:
-        raise click.BadParameter(f"--arrow needs pyarrow (pip install 'halfmoon[spark]'): {exc}") from None
+        raise click.BadParameter(f"--arrow needs pyarrow (pip install 'halfmoon[arrow]'): {exc}") from None
     return write_arrow(messages, arrow, bodies.of)
 
 

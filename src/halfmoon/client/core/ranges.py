@@ -32,9 +32,10 @@ from halfmoon.errors import (
 from halfmoon.hot import HEAD, RECORD_BYTES_MIN
 from halfmoon.model import MessageQueue
 from halfmoon.settings import setting
-from halfmoon.wire.bodies import TopicList, TopicStatsTable, from_json
+from halfmoon.wire.bodies import TopicList, TopicStatsTable, from_json, parse_config_text
 from halfmoon.wire.codes import BORN_HOST_V6
 from halfmoon.wire.command import Command
+from halfmoon.wire.headers.admin import GetBrokerConfig
 from halfmoon.wire.headers.offset import OffsetReply, QueryConsumerOffset, SearchOffsetByTimestamp, UpdateConsumerOffset
 from halfmoon.wire.headers.pull import PullMessage, PullMessageReply
 from halfmoon.wire.headers.ranges import ReadRange, ReadRangeReply
@@ -351,6 +352,12 @@ class RangesCore:
         if reader is None:
             raise NetworkError(f"no broker {queue.broker_name} in the route of topic {queue.topic}")
         return reader[0]
+
+    def store_directory(self, queue: MessageQueue) -> Op[str]:
+        """Return the setting storePathRootDir of a queue's broker, its topic called as on the wire; empty: it does not say."""
+        address = yield from self.address(queue)
+        reply = yield from ask(address, GetBrokerConfig(), timeout_ms=self.settings.request_timeout_ms)
+        return parse_config_text(reply.body).get("storePathRootDir", "")
 
     # ------------------------------------------------------------ inside
 

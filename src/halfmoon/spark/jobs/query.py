@@ -15,6 +15,9 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from halfmoon.data.offsets import creation_times, unread_behind
+from halfmoon.data.partitions import Range
+from halfmoon.data.rows import COLUMNS
 from halfmoon.errors import HalfmoonError, UsageError
 from halfmoon.model import MessageQueue
 from halfmoon.spark.cluster import Cluster
@@ -22,9 +25,6 @@ from halfmoon.spark.jobs.reading import QueueRanges, frame_of, ranges_of
 from halfmoon.spark.lake.manifest import births, check_births
 from halfmoon.spark.lake.manifest import ends as ends_of
 from halfmoon.spark.lake.table import LakeTable
-from halfmoon.spark.source.offsets import creation_times, unread_behind
-from halfmoon.spark.source.partitions import Range
-from halfmoon.spark.source.rows import COLUMNS
 
 log = logging.getLogger("halfmoon.spark")
 

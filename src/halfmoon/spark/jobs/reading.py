@@ -7,11 +7,11 @@ from collections.abc import Iterable
 
 from pyspark.sql import DataFrame, SparkSession
 
+from halfmoon.data.queue_offsets import nested
+from halfmoon.data.rows import COLUMNS, schema_of
 from halfmoon.errors import NoRoute
 from halfmoon.model import MessageQueue
 from halfmoon.spark.cluster import Cluster
-from halfmoon.spark.source.checkpoint import nested
-from halfmoon.spark.source.rows import COLUMNS, schema_of
 
 QueueRanges = dict[tuple[str, str, int], tuple[int, int]]
 """(topic, broker, queue) → (first offset, offset behind the last)."""

@@ -20,14 +20,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec.structs import replace
 
+from halfmoon.data import bodies, rows
+from halfmoon.data.partitions import Range
+from halfmoon.data.reading import DataLoss, records_of
 from halfmoon.errors import UsageError
-from halfmoon.spark.lake import bodies
 from halfmoon.spark.lake.ledger import QUARANTINE, sync_folder
 from halfmoon.spark.lake.manifest import DataFile, TaskReport, text
-from halfmoon.spark.source import rows
 from halfmoon.spark.source.options import SourceOptions
-from halfmoon.spark.source.partitions import Range
-from halfmoon.spark.source.reading import DataLoss, record_reader, records_of
+from halfmoon.spark.source.reading import record_reader
 
 COMPRESSIONS = ("snappy", "zstd", "none")
 PARTITIONS = {"": "", "day": "%Y-%m-%d", "hour": "%Y-%m-%d-%H"}
@@ -127,7 +127,7 @@ def messages(
 
         def gone(begin: int, end: int, span: Range = span) -> None:
             if options.fail_on_data_loss:
-                raise DataLoss(span, begin, end)
+                raise DataLoss(span, begin, end, options.loss_option)
             gaps.append(replace(span, begin=begin, end=end))
 
         for raw in records_of(reader, options, span, gone):

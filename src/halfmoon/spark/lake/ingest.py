@@ -18,6 +18,17 @@ from msgspec.structs import replace
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from halfmoon.data.offsets import (
+    EARLIEST,
+    available_bounds,
+    creation_times,
+    end_offsets,
+    is_wanted,
+    start_offsets,
+    unread_behind,
+)
+from halfmoon.data.partitions import Range, plan_partitions
+from halfmoon.data.queue_offsets import nested
 from halfmoon.errors import UsageError
 from halfmoon.model import MessageQueue
 from halfmoon.spark.clients import client_of
@@ -39,18 +50,7 @@ from halfmoon.spark.lake.manifest import (
     read,
 )
 from halfmoon.spark.lake.table import LakeTable
-from halfmoon.spark.source.checkpoint import nested
-from halfmoon.spark.source.offsets import (
-    EARLIEST,
-    available_bounds,
-    creation_times,
-    end_offsets,
-    is_wanted,
-    start_offsets,
-    unread_behind,
-)
 from halfmoon.spark.source.options import SourceOptions, source_options
-from halfmoon.spark.source.partitions import Range, plan_partitions
 from halfmoon.spark.source.reading import cores
 
 log = logging.getLogger("halfmoon.spark")

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from halfmoon.data.partitions import Range
 from halfmoon.errors import StoreError, UsageError
 from halfmoon.spark.lake import manifest as manifests
 from halfmoon.spark.lake.manifest import (
@@ -33,7 +34,6 @@ from halfmoon.spark.lake.manifest import (
     sum_copies,
     text,
 )
-from halfmoon.spark.source.partitions import Range
 
 FOLDER = "_halfmoon"
 QUARANTINE = "_quarantine"

@@ -15,9 +15,9 @@ from typing import TypeVar
 import msgspec
 
 from halfmoon.conversion import json_decoder
+from halfmoon.data.partitions import Range
+from halfmoon.data.queue_offsets import recreated_topics
 from halfmoon.errors import StoreError, UsageError
-from halfmoon.spark.source.checkpoint import recreated_topics
-from halfmoon.spark.source.partitions import Range
 
 VERSION = 1
 

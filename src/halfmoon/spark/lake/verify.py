@@ -9,10 +9,10 @@ from itertools import pairwise
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from halfmoon.data.partitions import Range
 from halfmoon.spark.lake.copies import PLACE
 from halfmoon.spark.lake.manifest import Queue, merge_spans
 from halfmoon.spark.lake.table import LakeTable
-from halfmoon.spark.source.partitions import Range
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from halfmoon.data.sending.encode import Encoding
+from halfmoon.data.sending.too_large import TooLargeRows
 from halfmoon.errors import UsageError
 from halfmoon.limits import BODY_BYTES_MAX
 from halfmoon.model import MessageQueue, split_addresses
 from halfmoon.spark import option_parsing
-from halfmoon.spark.sink.encode import Encoding
-from halfmoon.spark.sink.too_large import TooLargeRows
 from halfmoon.spark.source.options import ClientOptions, option, parse
 from halfmoon.wire.bodies.batches import ONE_RUN
 from halfmoon.wire.codes import COMPRESSED, LZ4, ZLIB, ZSTD
@@ -93,6 +93,26 @@ class SinkOptions(ClientOptions):
         "them out with one warning; `error` refuses them.",
     )
 
+    @property
+    def sys_flag(self) -> int:
+        """The flag by which consumers know how bodies are compressed."""
+        kind = COMPRESSIONS.get(self.compression, 0)
+        return COMPRESSED | kind if kind else 0
+
+    def encoding(self, queues: Callable[[str], Sequence[MessageQueue]], partition: int) -> Encoding:
+        """Return the encoding of a task's rows. Its ``dead`` counts for this task alone."""
+        return Encoding(
+            topic=self.topic or None,
+            batch_bytes=self.batch_bytes,
+            message_bytes_max=self.message_bytes,
+            repeat=self.delivery == "idempotent",
+            dead=TooLargeRows(self.dlq_topic) if self.on_too_large == "dlq" else None,
+            compression=COMPRESSIONS.get(self.compression, 0),
+            delayed_alone=self.delivery != EXACTLY,
+            queues=queues,
+            partition=partition,
+        )
+
 
 def sink_options(given: Mapping[str, str]) -> SinkOptions:
     """Return the options of a sink, checked one by one and against each other. Raises UsageError."""
@@ -112,24 +132,3 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
     if (options.on_too_large == "dlq") != bool(options.dlq_topic):
         raise UsageError("onTooLarge=dlq and dlqTopic=TOPIC belong together")
     return options
-
-
-def sys_flag_of(options: SinkOptions) -> int:
-    """Return the flag by which consumers know how bodies are compressed."""
-    kind = COMPRESSIONS.get(options.compression, 0)
-    return COMPRESSED | kind if kind else 0
-
-
-def encoding_of(options: SinkOptions, queues: Callable[[str], Sequence[MessageQueue]], partition: int) -> Encoding:
-    """Return the encoding of a task's rows. Its ``dead`` counts for this task alone."""
-    return Encoding(
-        topic=options.topic or None,
-        batch_bytes=options.batch_bytes,
-        message_bytes_max=options.message_bytes,
-        repeat=options.delivery == "idempotent",
-        dead=TooLargeRows(options.dlq_topic) if options.on_too_large == "dlq" else None,
-        compression=COMPRESSIONS.get(options.compression, 0),
-        delayed_alone=options.delivery != EXACTLY,
-        queues=queues,
-        partition=partition,
-    )

@@ -25,14 +25,15 @@ from pyspark.sql.types import StructType
 
 from halfmoon.client.batches import BatchName
 from halfmoon.client.bulk import BulkProducer, Encoded, bulk
+from halfmoon.data.sending.encode import COLUMNS, Chunk, Ids, check_columns, chunks_of, own_columns
+from halfmoon.data.sending.target_queues import TargetQueues
+from halfmoon.data.sending.transaction import PrepareReport, abort_attempts, commit_batch
 from halfmoon.errors import UsageError
 from halfmoon.model import UNIQ_KEY, MessageQueue
 from halfmoon.spark.clients import of_process
 from halfmoon.spark.gc_freeze import freeze_imports
-from halfmoon.spark.sink.encode import COLUMNS, Chunk, Ids, check_columns, chunks_of, own_columns
-from halfmoon.spark.sink.exactly_once import PrepareReport, abort_attempts, commit_batch, prepare, transactions_of
-from halfmoon.spark.sink.options import EXACTLY, SinkOptions, encoding_of, sink_options, sys_flag_of
-from halfmoon.spark.sink.target_queues import TargetQueues
+from halfmoon.spark.sink.exactly_once import PrepareMessage, prepare, transactions_of
+from halfmoon.spark.sink.options import EXACTLY, SinkOptions, sink_options
 from halfmoon.wire import properties as wire_properties
 from halfmoon.wire.bodies.batches import ONE_RUN
 from halfmoon.wire.record import decode_batch
@@ -125,7 +126,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         abort(self._options, messages)
 
 
-def send(options: SinkOptions, task: SinkTask, batches: Iterator[pa.RecordBatch]) -> SendReport | PrepareReport:
+def send(options: SinkOptions, task: SinkTask, batches: Iterator[pa.RecordBatch]) -> SendReport | PrepareMessage:
     """Send the rows of a task as the option ``delivery`` says. Raises as `write` and `prepare`."""
     if options.delivery != EXACTLY:
         return write(options, task, batches)
@@ -213,9 +214,9 @@ class RowSender:
         self._producer, self._options, self._task = producer, options, task
         self._single = options.delivery == "idempotent"
         self._ids = Ids.of(task.owner, task.batch, task.partition) if self._single else Ids.of(token_hex(16))
-        self._sys_flag = sys_flag_of(options)
+        self._sys_flag = options.sys_flag
         self._queues = TargetQueues(producer.queues)
-        self._encoding = encoding_of(options, self._queues, task.partition)
+        self._encoding = options.encoding(self._queues, task.partition)
         self._waiting: deque[Future[Any]] = deque()
         self._rows = self._requests = 0
 

@@ -14,20 +14,14 @@ of a batch is in the log of the checkpoint before anything of it runs, and runni
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from halfmoon.data.partitions import Range
+from halfmoon.data.queue_offsets import Bounds, CreationTimes, Offsets, flat, losses, nested
 from halfmoon.errors import UsageError
 from halfmoon.model import MessageQueue
-from halfmoon.spark.source.partitions import Range
-
-Offsets = dict[MessageQueue, int]
-Bounds = Mapping[MessageQueue, tuple[int, int]]
-"""Offset of the first message of each queue that is still there, and the one behind its last."""
-
-CreationTimes = Mapping[tuple[str, str], int]
-"""Creation times of topics, ms since the epoch, by topic and broker."""
 
 VERSION = 1
 
@@ -54,23 +48,6 @@ class Position:
         if self.since is not None:
             offset["since"] = self.since
         return offset
-
-
-@dataclass(frozen=True)
-class Loss:
-    """Loss of messages that were deleted before a stream read them: its next offset, and the bounds of the queue."""
-
-    queue: MessageQueue
-    next_offset: int
-    min_offset: int
-    max_offset: int
-
-    def __str__(self) -> str:
-        name = f"{self.queue.topic} {self.queue.broker_name} queue {self.queue.queue_id}"
-        if self.next_offset < self.min_offset:
-            return f"{name}: offsets {self.next_offset} to {self.min_offset - 1} are gone; the oldest there is {self.min_offset}"
-        cause = "was the topic created again, or a store lost?"
-        return f"{name}: read up to {self.next_offset}, but it ends at {self.max_offset}; {cause}"
 
 
 def start_to_json(start: str) -> dict[str, Any]:
@@ -115,43 +92,6 @@ def _creation_times_from_json(value: Any) -> CreationTimes:
     except AttributeError:
         pass
     raise UsageError(f"these are not creation times of the shape topic -> broker -> ms: {str(value)[:200]}")
-
-
-def flat(offsets: Any) -> Offsets:
-    """Return offsets by queue from topic -> broker -> queue -> offset."""
-    return {
-        MessageQueue(topic, broker, int(queue)): offset
-        for topic, brokers in offsets.items()
-        for broker, queues in brokers.items()
-        for queue, offset in queues.items()
-    }
-
-
-def nested(offsets: Mapping[MessageQueue, int]) -> dict[str, dict[str, dict[str, int]]]:
-    """Return offsets as JSON has them: topic -> broker -> queue -> offset, topics and brokers by name, queues by number."""
-    topics: dict[str, dict[str, dict[str, int]]] = {}
-    for queue in sorted(offsets):
-        topics.setdefault(queue.topic, {}).setdefault(queue.broker_name, {})[str(queue.queue_id)] = offsets[queue]
-    return topics
-
-
-def recreated_topics(at: CreationTimes, now: CreationTimes) -> set[tuple[str, str]]:
-    """Return the (topic, broker) pairs whose topic was deleted and created again under the same name."""
-    return {place for place, ms in at.items() if now.get(place, ms) != ms}
-
-
-def places(queues: Iterable[MessageQueue]) -> set[tuple[str, str]]:
-    """Return the (topic, broker) pairs of queues."""
-    return {(queue.topic, queue.broker_name) for queue in queues}
-
-
-def losses(at: Offsets, bounds: Bounds) -> list[Loss]:
-    """Return the messages of each queue that were deleted before they were read."""
-    return [
-        Loss(queue, offset, *bounds[queue])
-        for queue, offset in sorted(at.items())
-        if queue in bounds and not bounds[queue][0] <= offset <= bounds[queue][1]
-    ]
 
 
 def entry_offsets(at: Offsets, bounds: Bounds) -> Offsets:

@@ -12,10 +12,10 @@ from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from typing import Any, Self, TypeVar
 
 from halfmoon.client.lifecycle import from_environment
+from halfmoon.data.queue_offsets import QueueOffsets
 from halfmoon.errors import UsageError
 from halfmoon.model import split_addresses
 from halfmoon.spark import option_parsing
-from halfmoon.spark.option_parsing import QueueOffsets
 
 T = TypeVar("T")
 
@@ -256,6 +256,11 @@ class SourceOptions(ClientOptions):
         parse=option_parsing.one_of("messages", "ranges"),
         why="`ranges`: one row for each range of offsets instead of its messages.",
     )
+
+    @property
+    def loss_option(self) -> str:
+        """The option that passes over lost messages, as users write it."""
+        return "failOnDataLoss=false"
 
 
 def parse(table: type[T], given: Mapping[str, str], use: str) -> T:

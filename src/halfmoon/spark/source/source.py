@@ -13,15 +13,15 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from halfmoon import sql92
+from halfmoon.data.plans import planned_ranges, shares_of
+from halfmoon.data.reading import Scan
+from halfmoon.data.rows import COLUMNS, schema_of
 from halfmoon.errors import UsageError
 from halfmoon.model import subscription
 from halfmoon.spark.clients import client_of
 from halfmoon.spark.sink.sink import BatchWriter, StreamWriter, batch_writer, stream_writer
-from halfmoon.spark.source.offsets import available_bounds, creation_times, end_offsets, start_offsets
 from halfmoon.spark.source.options import SourceOptions, source_options
-from halfmoon.spark.source.partitions import Range, Sizes, plan_partitions
-from halfmoon.spark.source.reading import RANGE_SCHEMA, RangesPartition, Scan, check_reachable, cores, rows
-from halfmoon.spark.source.rows import COLUMNS, schema_of
+from halfmoon.spark.source.reading import RANGE_SCHEMA, RangesPartition, check_reachable, cores, rows
 from halfmoon.spark.source.stream import StreamReader
 
 
@@ -119,33 +119,15 @@ class BatchReader(DataSourceReader):
         """Ask the brokers for the bounds of all queues and plan the partitions between them."""
         check_reachable(self._options)
         options, client = self._options, client_of(self._options)
-        bounds = available_bounds(options, client)
-        begins = start_offsets(options, client, bounds, "earliest")
-        ends = end_offsets(options, client, bounds)
-        born = creation_times(client, bounds)
-        ranges = [Range.of(queue, begin, ends[queue], born) for queue, begin in sorted(begins.items())]
-        shares = plan_partitions(
-            ranges,
+        shares = shares_of(
+            planned_ranges(options, client),
+            client,
             cores=cores(),
             min_partitions=options.min_partitions,
             max_partitions=options.max_partitions,
             max_records=options.max_records_per_partition,
-            sizes=self._sizes(ranges),
         )
         return [RangesPartition(share) for share in shares]
-
-    def _sizes(self, ranges: list[Range]) -> Sizes | None:
-        """Ask for the bytes of the ranges; None where the plan does not depend on them."""
-        options = self._options
-        partitions_max = max(options.max_partitions or cores(), options.min_partitions)
-        if options.max_records_per_partition or partitions_max < 2 or (len(ranges) < 2 and options.min_partitions < 2):
-            return None
-        sizes: dict[Range, Sequence[int]] = {}
-        for topic in sorted({span.topic for span in ranges}):
-            spans = {(span.broker, span.queue): span for span in ranges if span.topic == topic}
-            weighed = client_of(options).weigh(topic, {key: (span.begin, span.end) for key, span in spans.items()})
-            sizes |= {spans[key]: section_bytes for key, section_bytes in weighed.items()}
-        return sizes
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a partition; without partitions, Spark asks once with none."""

@@ -21,28 +21,24 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from halfmoon.data.offsets import available_bounds, creation_times, is_wanted, offsets_at, start_offsets
+from halfmoon.data.partitions import plan_partitions
+from halfmoon.data.queue_offsets import Bounds, Loss, Offsets, losses, places, recreated_topics
+from halfmoon.data.reading import Scan
+from halfmoon.data.record_columns import records
 from halfmoon.errors import HalfmoonError, NetworkError, NoRoute, UsageError
 from halfmoon.model import MessageQueue
 from halfmoon.spark.clients import client_of
 from halfmoon.spark.source.checkpoint import (
-    Bounds,
-    Loss,
-    Offsets,
     Position,
     backlog_count,
-    losses,
     next_position,
-    places,
     position_from_json,
     ranges_between,
-    recreated_topics,
     start_to_json,
 )
-from halfmoon.spark.source.offsets import available_bounds, creation_times, is_wanted, offsets_at, start_offsets
 from halfmoon.spark.source.options import SourceOptions
-from halfmoon.spark.source.partitions import plan_partitions
-from halfmoon.spark.source.reading import RangesPartition, Scan, cores, rows
-from halfmoon.spark.source.record_columns import records
+from halfmoon.spark.source.reading import RangesPartition, cores, rows
 
 log = logging.getLogger("halfmoon.spark")
 

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from halfmoon.client.core.produce.selector import select_by_hash
+from halfmoon.data.sending.encode import Chunk, Encoding, Ids, check_columns, chunks_of, own_columns
 from halfmoon.errors import MessageIllegal, UsageError
 from halfmoon.model import RESERVED_PROPERTIES, Message, MessageQueue
-from halfmoon.spark.sink.encode import Chunk, Encoding, Ids, check_columns, chunks_of, own_columns
 from halfmoon.wire import properties
 from halfmoon.wire.record import decode_batch
 

@@ -17,10 +17,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from halfmoon.columns.batch import ITEM_BYTES_MIN
+from halfmoon.data.sending.too_large import TooLargeRows, with_dead_letters
 from halfmoon.errors import MessageIllegal, UsageError
 from halfmoon.limits import BODY_BYTES_MAX, PROPERTIES_SENT_MAX
 from halfmoon.model import RESERVED_PROPERTIES, MessageQueue, check_tag, java_hash
-from halfmoon.spark.sink.too_large import TooLargeRows, with_dead_letters
 from halfmoon.wire.compression import compress
 
 Ints = NDArray[np.int64]

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from halfmoon.data import bodies
 from halfmoon.errors import UsageError
-from halfmoon.spark.lake import bodies
 
 ORDER = pa.schema([("id", pa.int64()), ("name", pa.string()), ("day", pa.date32()), ("at", pa.timestamp("us", "UTC"))])
 

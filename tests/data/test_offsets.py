@@ -7,9 +7,9 @@ from typing import Any, cast
 import pytest
 
 from halfmoon.client.ranges import Ranges
+from halfmoon.data.offsets import available_bounds, end_offsets, start_offsets, topic_names
 from halfmoon.errors import NoPermission, UsageError
 from halfmoon.model import MessageQueue
-from halfmoon.spark.source.offsets import available_bounds, end_offsets, start_offsets, topic_names
 from halfmoon.spark.source.options import SourceOptions, source_options
 
 BOUNDS = {("broker-a", 0): (10, 20), ("broker-a", 1): (0, 5)}

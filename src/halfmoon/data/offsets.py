@@ -7,13 +7,12 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from halfmoon.client.ranges import BrokersAbsent, Ranges
+from halfmoon.data.options import ReadOptions
+from halfmoon.data.queue_offsets import Bounds, Offsets, QueueOffsets, flat, losses, places
 from halfmoon.errors import NoPermission, NoRoute, UsageError
 from halfmoon.model import MessageQueue
-from halfmoon.spark.option_parsing import QueueOffsets
-from halfmoon.spark.source.checkpoint import Bounds, Offsets, flat, losses, places
-from halfmoon.spark.source.options import SourceOptions
 
-log = logging.getLogger("halfmoon.spark")
+log = logging.getLogger("halfmoon.data")
 
 EARLIEST, LATEST = -2, -1
 
@@ -23,7 +22,7 @@ SYSTEM_TOPICS = re.compile(
 """Topics of the protocol, retries and dead letters. A ``topicPattern`` matches them only if it looks like the name of one."""
 
 
-def topic_names(options: SourceOptions, client: Ranges) -> list[str]:
+def topic_names(options: ReadOptions, client: Ranges) -> list[str]:
     """Return the topics that the options name, in order; those of a pattern as they are now."""
     if not options.topic_pattern:
         return sorted(options.topic or options.assign or ())
@@ -35,28 +34,28 @@ def topic_names(options: SourceOptions, client: Ranges) -> list[str]:
     return sorted(names)
 
 
-def is_wanted(options: SourceOptions, queue: MessageQueue) -> bool:
+def is_wanted(options: ReadOptions, queue: MessageQueue) -> bool:
     """Return whether the options name a queue, existing or not."""
     if options.assign is not None:
         return queue.queue_id in options.assign.get(queue.topic, {}).get(queue.broker_name, ())
     return bool(re.fullmatch(options.topic_pattern, queue.topic)) if options.topic_pattern else queue.topic in options.topic
 
 
-def warn_of_absent(topic: str, brokers: Sequence[str]) -> None:
+def warn_of_absent(options: ReadOptions, topic: str, brokers: Sequence[str]) -> None:
     """Log that a topic is read without some of its brokers."""
-    log.warning("read without brokers that left, by failOnDataLoss=false: topic=%s brokers=%s", topic, ",".join(brokers))
+    log.warning("read without brokers that left, by %s: topic=%s brokers=%s", options.loss_option, topic, ",".join(brokers))
 
 
 def available_bounds(
-    options: SourceOptions,
+    options: ReadOptions,
     client: Ranges,
     *,
     partial: bool | None = None,
-    absent: Callable[[str, Sequence[str]], object] = warn_of_absent,
+    absent: Callable[[str, Sequence[str]], object] | None = None,
 ) -> dict[MessageQueue, tuple[int, int]]:
     """Return the bounds of every queue that is read: its first offset, and the one behind its last; one request a broker and topic.
 
-    ``partial`` leaves out brokers that left and calls ``absent``; the default is ``failOnDataLoss=false``.
+    ``partial`` leaves out brokers that left and calls ``absent`` (None: logs them); by default where losses are passed over.
 
     Raises:
         BrokersAbsent: brokers left with queues of a topic, and did not come back within the option ``retries``.
@@ -67,11 +66,12 @@ def available_bounds(
     """
     bounds: dict[MessageQueue, tuple[int, int]] = {}
     partial = not options.fail_on_data_loss if partial is None else partial
+    absent = absent or (lambda topic, brokers: warn_of_absent(options, topic, brokers))
     for topic in topic_names(options, client):
         try:
             ends = client.bounds(topic, partial=partial)
         except BrokersAbsent as exc:
-            exc.add_note("failOnDataLoss=false reads the other brokers, and logs which are left out")
+            exc.add_note(f"{options.loss_option} reads the other brokers, and logs which are left out")
             raise
         except NoRoute:
             if not (partial and options.topic_pattern):
@@ -120,16 +120,15 @@ def creation_times(client: Ranges, queues: Iterable[MessageQueue]) -> dict[tuple
     return {(topic, broker): ms for topic in topics for broker, ms in client.births(topic).items()}
 
 
-def start_offsets(options: SourceOptions, client: Ranges, bounds: Bounds, default: str) -> Offsets:
+def start_offsets(options: ReadOptions, client: Ranges, bounds: Bounds, default: str) -> Offsets:
     """Return the first offset to read of each queue. ``default``, ``earliest`` or ``latest``, applies where no option is given.
 
     A queue without progress of the group begins at the default; but while its first message is there and not yet
     paged out, brokers answer 0 for such a group (ConsumerManageProcessor.queryConsumerOffset, RocketMQ 4.9.8).
 
     Raises:
-        UsageError: the offsets do not name exactly the existing queues, are out of bounds (with ``failOnDataLoss``), or a queue has
-        no
-            message as late as the starting time.
+        UsageError: the offsets do not name exactly the existing queues, are out of bounds (with ``fail_on_data_loss``), or a queue
+            has no message as late as the starting time.
     """
     if options.starting_timestamp is not None:
         return _since(options, client, bounds, options.starting_timestamp)
@@ -143,11 +142,11 @@ def start_offsets(options: SourceOptions, client: Ranges, bounds: Bounds, defaul
         offsets = _given(start, bounds, "startingOffsets")
     lost = losses(offsets, bounds)
     if lost and options.fail_on_data_loss:
-        raise UsageError(f"the reading cannot begin there: {lost[0]}. failOnDataLoss=false begins at the oldest message instead")
+        raise UsageError(f"the reading cannot begin there: {lost[0]}. {options.loss_option} begins at the oldest message instead")
     return {**offsets, **{loss.queue: loss.min_offset for loss in lost}}
 
 
-def end_offsets(options: SourceOptions, client: Ranges, bounds: Bounds) -> Offsets:
+def end_offsets(options: ReadOptions, client: Ranges, bounds: Bounds) -> Offsets:
     """Return the end of a batch, by queue. Raises UsageError as `start_offsets`."""
     if options.ending_timestamp is not None:
         return offsets_at(client, bounds, options.ending_timestamp)
@@ -156,7 +155,7 @@ def end_offsets(options: SourceOptions, client: Ranges, bounds: Bounds) -> Offse
     offsets = _given(options.ending_offsets, bounds, "endingOffsets")
     beyond = [loss for loss in losses(offsets, bounds) if loss.next_offset > loss.max_offset]
     if beyond and options.fail_on_data_loss:
-        raise UsageError(f"endingOffsets: {beyond[0]}. failOnDataLoss=false ends at the newest message instead")
+        raise UsageError(f"endingOffsets: {beyond[0]}. {options.loss_option} ends at the newest message instead")
     return {**offsets, **{loss.queue: loss.max_offset for loss in beyond}}
 
 
@@ -164,7 +163,7 @@ def _end(bounds: Bounds, queue: MessageQueue, keyword: str) -> int:
     return bounds[queue][0 if keyword == "earliest" else 1]
 
 
-def _since(options: SourceOptions, client: Ranges, bounds: Bounds, timestamp_ms: int) -> Offsets:
+def _since(options: ReadOptions, client: Ranges, bounds: Bounds, timestamp_ms: int) -> Offsets:
     offsets = offsets_at(client, bounds, timestamp_ms)
     late = [queue for queue, offset in offsets.items() if offset >= bounds[queue][1]]
     if late and options.starting_timestamp_strategy == "error":
@@ -184,7 +183,7 @@ def offsets_at(client: Ranges, bounds: Bounds, timestamp_ms: int) -> Offsets:
     return offsets
 
 
-def _progress(options: SourceOptions, client: Ranges, bounds: Bounds) -> Offsets:
+def _progress(options: ReadOptions, client: Ranges, bounds: Bounds) -> Offsets:
     return {
         MessageQueue(topic, *key): offset
         for topic in sorted({queue.topic for queue in bounds})

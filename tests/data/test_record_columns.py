@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from halfmoon.data import record_columns as columns
+from halfmoon.data.record_columns import HEAD, HEAD_BYTES, Pairs, bad_bodies, records, starts
 from halfmoon.errors import BadMessage
 from halfmoon.hot import HEAD as PLAIN_HEAD
 from halfmoon.hot import MAGIC_V2
-from halfmoon.spark.source import record_columns as columns
-from halfmoon.spark.source.record_columns import HEAD, HEAD_BYTES, Pairs, bad_bodies, records, starts
 from halfmoon.wire import properties
 from halfmoon.wire.ids import pack_host
 from halfmoon.wire.record import decode_records

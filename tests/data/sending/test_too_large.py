@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from halfmoon.data.sending.encode import Encoding, Ids, chunks_of
+from halfmoon.data.sending.too_large import BODY_BYTES_KEPT, OF_BYTES, OF_SHA256, OF_TOPIC, TooLargeRows, with_dead_letters
 from halfmoon.errors import MessageIllegal
 from halfmoon.model import RECONSUME_REASON
-from halfmoon.spark.sink.encode import Encoding, Ids, chunks_of
-from halfmoon.spark.sink.too_large import BODY_BYTES_KEPT, OF_BYTES, OF_SHA256, OF_TOPIC, TooLargeRows, with_dead_letters
 from halfmoon.wire.properties import decode
 from halfmoon.wire.record import decode_batch
 

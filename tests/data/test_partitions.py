@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from halfmoon.data.partitions import ONE_PER_QUEUE, Range, plan_partitions
 from halfmoon.errors import UsageError
 from halfmoon.model import MessageQueue
-from halfmoon.spark.source.partitions import ONE_PER_QUEUE, Range, plan_partitions
 
 sizes = st.lists(st.integers(0, 500), max_size=12)
 bounds = st.integers(0, 30)

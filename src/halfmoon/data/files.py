@@ -10,6 +10,7 @@ import mmap
 import os
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -26,6 +27,8 @@ from halfmoon.wire.record import RECORD_BYTES_MAX
 ENTRY_BYTES, FILLER_SIZE = 20, 0x7FFFFFFF
 ENTRIES_MAX = 65_536
 """Entries that are read together."""
+COMPARED_S, COMPARED_MAX = 10.0, 10_000
+"""Time for which a queue counts as compared, and the number of queues that are remembered."""
 FILES_MAX = 64
 """Files mapped by one process; the one used longest ago is unmapped."""
 
@@ -51,7 +54,8 @@ class _Mapped(NamedTuple):
 class StoreFiles:
     """Reader of ranges of queues of one broker from its store's directory, as `Ranges.read` reads from the broker.
 
-    ``client`` asks the broker for one record of each range and compares it with the files. Safe to use from many threads.
+    ``client`` asks the broker for one record of a queue, once in `COMPARED_S`, and compares it with the files. Safe to use from
+    many threads.
     """
 
     files_max = FILES_MAX
@@ -59,6 +63,7 @@ class StoreFiles:
     def __init__(self, client: Ranges, directory: str) -> None:
         self._client, self._directory = client, directory
         self._mapped: dict[str, _Mapped] = {}
+        self._compared: dict[MessageQueue, float] = {}
         self._lock = threading.Lock()
 
     def read(
@@ -81,16 +86,15 @@ class StoreFiles:
         return self._read_queue(MessageQueue(name, broker, queue), begin, end, max_bytes, missing)
 
     def _read_queue(self, queue: MessageQueue, begin: int, end: int, max_bytes: int, missing: Missing | None) -> Iterator[bytes]:
-        reader, at, compared = _QueueFiles(self, queue), begin, False
+        reader, at = _QueueFiles(self, queue), begin
         while at < end:
             records = reader.records(at, end, max_bytes)
             if not records.raw:
                 if missing is None:
                     raise OffsetsLost(queue, at, records.reached, records.reached, end)
                 missing(at, records.reached)
-            elif not compared:
+            elif time.monotonic() - self._compared.get(queue, -COMPARED_S) >= COMPARED_S:
                 self._compare(queue, at, records)
-                compared = True
             at = records.reached
             if records.raw:
                 yield records.raw
@@ -101,8 +105,11 @@ class StoreFiles:
         if records.raw[: records.first_bytes] != expected:
             raise UsageError(
                 f"{self._directory} is not the store of {queue.broker_name}: message {offset} of queue {queue.queue_id} of "
-                f"{queue.topic} is another there; readFrom=master reads from the broker"
+                f"{queue.topic} is another there; read from the broker, without these files"
             )
+        if len(self._compared) >= COMPARED_MAX:
+            self._compared.clear()
+        self._compared[queue] = time.monotonic()
 
     def mapped(self, path: str) -> mmap.mmap | None:
         """Return a file of the directory, mapped; None: it does not exist."""
@@ -147,7 +154,7 @@ class _QueueFiles:
         self._log_bases = files.names("commitlog")
         if not self._bases or not self._log_bases:
             raise UsageError(
-                f"no queue {queue.queue_id} of {queue.topic} in {files._directory}: readFrom names a store's directory"
+                f"no queue {queue.queue_id} of {queue.topic} in {files._directory}: is it the directory of this broker's store?"
             )
 
     def records(self, begin: int, end: int, max_bytes: int) -> _Records:

@@ -11,8 +11,8 @@ import pytest
 
 from halfmoon import Admin, Message, Producer
 from halfmoon.client.ranges import OffsetsLost, Ranges
+from halfmoon.data.files import StoreFiles
 from halfmoon.errors import BadMessage, UsageError
-from halfmoon.spark.source.files import StoreFiles
 from halfmoon.testing.local import LocalCluster
 from halfmoon.wire.record import decode_records
 
@@ -116,7 +116,7 @@ def test_a_directory_of_another_broker_is_refused(cluster: LocalCluster, client:
                 producer.send_batch([Message(topic, b"%d" % k) for k in range(10)], queue=queue)
         with Admin(nameserver=other.nameserver) as admin:
             assert admin.topic_stats(topic)  # what is told is in the files
-        with pytest.raises(UsageError, match=r"is not the store of broker-a.*readFrom=master"):
+        with pytest.raises(UsageError, match=r"is not the store of broker-a.*read from the broker"):
             list(StoreFiles(client, str(tmp_path)).read(BROKER, topic, 0, 0, 5))
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from halfmoon.data.sending.target_queues import TargetQueues
 from halfmoon.errors import NoRoute, UsageError
 from halfmoon.model import MessageQueue
-from halfmoon.spark.sink.target_queues import TargetQueues
 
 QUEUES = [MessageQueue("orders", "b", 0), MessageQueue("orders", "b", 1)]
 

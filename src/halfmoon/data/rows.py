@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from halfmoon.data.record_columns import Ints, Pairs, Records, Spans, bad_bodies, records
 from halfmoon.errors import BadMessage, UsageError
 from halfmoon.hot import row_columns
-from halfmoon.spark.source.record_columns import Ints, Pairs, Records, Spans, bad_bodies, records
 from halfmoon.wire import properties as wire_properties
 from halfmoon.wire.codes import COMPRESSED
 from halfmoon.wire.compression import decompress
@@ -65,6 +65,11 @@ def schema_of(columns: Sequence[str]) -> pa.Schema:
         if name not in COLUMNS:
             raise UsageError(f"there is no column {name!r}; there are {', '.join(COLUMNS)}")
     return pa.schema([SCHEMA.field(name) for name in columns])
+
+
+def flag_of(sys_flag: int) -> int:
+    """Return the column ``sysFlag`` for a stored flag: without the bit of compressed bodies."""
+    return sys_flag & ~COMPRESSED
 
 
 def batch_of(
@@ -138,7 +143,7 @@ class _RecordChunk:
     def sections(self) -> pa.BinaryArray:
         """Body, what follows it, topic, what follows it, properties, what follows them; and so on: six a record."""
         if len(self.raw) >= 2**31:
-            raise UsageError("2 GiB or more of records at once: ask for less (fetchBytes)")
+            raise UsageError("2 GiB or more of records at once: ask for less")
         offsets = np.empty((self.count + 1, len(Spans._fields)), np.int32)
         for i, column in enumerate(self.stored.spans):
             offsets[:-1, i] = column
@@ -237,7 +242,7 @@ def _body(chunk: _RecordChunk) -> pa.Array:
             raise BadMessage(f"{_place(chunk.stored, i)}: {exc}") from None
         left -= len(inflated[i])
         if left < 0:
-            raise UsageError(f"compressed bodies of more than {INFLATED_BYTES_MAX} bytes at once: ask for less (fetchBytes)")
+            raise UsageError(f"compressed bodies of more than {INFLATED_BYTES_MAX} bytes at once: ask for less")
     return _replaced(bodies, inflated)
 
 

@@ -1,0 +1,1 @@
+"""`halfmoon sql`: SQL over topics with DuckDB."""

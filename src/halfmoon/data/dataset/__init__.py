@@ -1,0 +1,1 @@
+"""A topic as a dataset: what other libraries see of it, filters that brokers can answer, and reading ahead."""
