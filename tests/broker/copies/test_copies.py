@@ -142,8 +142,19 @@ def test_only_a_master_whose_follower_is_there_and_has_everything_gives_up_its_r
     assert refusal(pair) == "this broker cannot give up its role: the follower is not connected"
     assert not pair.broker.copies.is_switching
     port.follow(port.connect(2))
-    assert refusal(pair) is None
+    pair.broker.copies.pair.lease.problem = "it cannot be written: connection refused"
+    assert "the lease cannot be written now (it cannot be written: connection refused), so nobody could" in str(refusal(pair))
+    assert not pair.broker.copies.is_switching
+    pair.broker.copies.pair.lease.problem = None
+    opaque = pair.post(SwitchMaster())
+    pair.turn()
+    assert pair.answer(opaque) is None, "the program answers"
     assert pair.broker.copies.is_switching
+    assert refusal(pair) == "this broker cannot give up its role: it does so already"
+    pair.broker.copies.switched("no")
+    pair.turn()
+    assert pair.answer(opaque).remark == "this broker cannot give up its role: no"
+    assert not pair.broker.copies.is_switching
 
 
 def test_a_master_does_not_take_over(talk: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from random import Random
 
@@ -13,6 +14,7 @@ from halfmoon.broker.metrics import declared as metrics
 from halfmoon.broker.pairs.lease import Lease
 from halfmoon.broker.pairs.pair import Pair
 from halfmoon.broker.request import Handlers, Reply, Request
+from halfmoon.broker.send.pending_replies import refused
 from halfmoon.broker.service import Service
 from halfmoon.broker.settings import BrokerRole
 from halfmoon.errors import BrokerError
@@ -22,8 +24,12 @@ from halfmoon.store.epochs import Epochs
 from halfmoon.wire.bodies import CopiesState, SlaveState, to_json
 from halfmoon.wire.headers.admin import GetBrokerHaStatus, SwitchMaster, TakeOver
 
+log = logging.getLogger("halfmoon.broker")
+
 EPOCHS = "copiesEpochs"
 """Name of the epochs in the runtime information. Who gives them sends slaves of ours everything that they need."""
+UNWRITABLE = "the lease cannot be written now ({}), so nobody could take over: mend it first"
+"""Refusal of a switch."""
 PAIR, PAIR_EPOCH = "pairState", "pairEpoch"
 """Names of the state of a pair, and of its epoch, in the runtime information; absent where there is none."""
 
@@ -42,7 +48,9 @@ class Copies(Service):
         self.problem: str | None = None
         """Problem of the lease of a pair; None: there is none."""
         self.is_switching = False
-        """An operator wants the follower to take over."""
+        """An operator wants the follower to take over: the program finds out whether that is possible, and answers."""
+        self._switch: Request | None = None
+        self._pending_replies = context.pending_replies
         if lease is not None:
             self.pair = Pair(lease, self.feeding, store, settings.slave_timeout_ms, settings.lease_ms, settings.copies_min)
             self.feeding.pair = context.pending_replies.states = self.pair
@@ -72,8 +80,8 @@ class Copies(Service):
         """Refuse: a slave takes over. Raises BrokerError."""
         raise BrokerError("this broker is the master already")
 
-    def switch(self, request: Request) -> Reply:
-        """Have the program give the lease to the follower. Raises BrokerError."""
+    def switch(self, request: Request) -> Reply | None:
+        """Have the program give the lease to the follower; it answers with `switched`. Raises BrokerError."""
         pair, why = self.pair, None
         if pair is None:
             why = "it is not in a pair"
@@ -81,10 +89,23 @@ class Copies(Service):
             why = "the pair is not complete: nobody else has everything"
         elif not any(slave.member in pair.lease.others for slave in self.feeding.slaves.values()):
             why = "the follower is not connected"
+        elif pair.lease.problem is not None:
+            why = UNWRITABLE.format(pair.lease.problem)
+        elif self.is_switching:
+            why = "it does so already"
         if why is not None:
             raise BrokerError(f"this broker cannot give up its role: {why}")
-        self.is_switching = True
-        return Reply()
+        self.is_switching, self._switch = True, request
+        return None
+
+    def switched(self, why_not: str | None) -> None:
+        """Answer the operator who wants the follower to take over: it will, or why it cannot."""
+        request, self._switch, self.is_switching = self._switch, None, False
+        if why_not is not None:
+            log.warning("this broker goes on as the master, although its follower was to take over: %s", why_not)
+        if request is not None:
+            reply = Reply() if why_not is None else refused(BrokerError(f"this broker cannot give up its role: {why_not}"))
+            self._pending_replies.reply_now(request, reply)
 
     def state(self, request: Request) -> Reply:
         """Return which slaves copy the log, and how far."""
@@ -142,10 +163,11 @@ def _begun(context: Context, lease: Lease | None) -> Epochs:
     random.setstate(context.random.getstate())  # the broker's own goes on as if nobody had used it
     epochs, recovered = Epochs.load(context.disk, random), context.store.recovered
     last = epochs.rows[-1] if epochs.rows else None
-    if lease is not None:
+    goes_on = last is not None and last.member == epochs.member and not recovered.lost
+    if lease is not None and not (goes_on and last is not None and last.epoch == lease.epoch):
         epochs.begin(lease.epoch, recovered.found_end if last is not None else 0)
     elif last is None:
         epochs.begin(1, 0)
-    elif recovered.lost or last.member != epochs.member:
+    elif not goes_on:
         epochs.begin(last.epoch + 1, recovered.found_end)
     return epochs
