@@ -95,6 +95,9 @@ def test_a_master_tells_its_epoch_and_who_follows_how_far(pair: Any) -> None:
     port.follow(port.connect(1))
     assert told(pair)["pairState"] == "master of epoch 1, complete: 10.0.0.9:4000 follows, 0 bytes and 0.0 s behind"
     assert "brokerFaults" not in told(pair)
+    for member, address in (("b" * 32, "10.0.0.9:10911"), ("c" * 32, "10.0.0.9:1"), ("x", "10.0.0.9:2"), ("b" * 32, "no address")):
+        assert pair.ask(GetBrokerHaStatus(member=member, member_addr=address)).code == 0
+    assert told(pair)["pairState"] == "master of epoch 1, complete: 10.0.0.9:10911 follows, 0 bytes and 0.0 s behind"
     pair.post_send()
     pair.now += 250
     assert told(pair)["pairState"].endswith(" s behind")

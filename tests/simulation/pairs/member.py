@@ -129,7 +129,7 @@ class SimMember:
     def _once(self) -> None:
         self.disk.now_ms = self.process.clock.now()
         epochs = Epochs.load(self.disk, self._random)
-        epochs.begin_run(lost_power=lost_power(self.disk), sync_flush=self._store.sync_flush)
+        epochs.begin_run(lost_power=lost_power(self.disk), sync_flush=self._store.sync_flush, pair="pair/broker-a")
         last = epochs.rows[-1] if epochs.rows else None
         self.lease = Lease(
             epochs.member, "pair/broker-a", self.address, self._settings.lease_ms, self._now(), is_whole=not epochs.lost,

@@ -8,7 +8,7 @@ from random import Random
 
 from halfmoon.broker.context import Context
 from halfmoon.broker.copies.admission import Admission
-from halfmoon.broker.copies.feeding import Feeding
+from halfmoon.broker.copies.feeding import SLAVES_MAX, Feeding
 from halfmoon.broker.copies.states import States
 from halfmoon.broker.metrics import declared as metrics
 from halfmoon.broker.pairs.lease import Lease
@@ -16,11 +16,12 @@ from halfmoon.broker.pairs.pair import Pair
 from halfmoon.broker.request import Handlers, Reply, Request
 from halfmoon.broker.send.pending_replies import refused
 from halfmoon.broker.service import Service
-from halfmoon.broker.settings import BrokerRole
+from halfmoon.broker.settings import FOLLOWER_TIMEOUT_MS, BrokerRole
 from halfmoon.errors import BrokerError
 from halfmoon.instant import Instant, Steady
 from halfmoon.metrics import Samples
-from halfmoon.store.epochs import Epochs
+from halfmoon.settings import forms
+from halfmoon.store.epochs import MEMBER, Epochs
 from halfmoon.wire.bodies import CopiesState, SlaveState, to_json
 from halfmoon.wire.headers.admin import GetBrokerHaStatus, SwitchMaster, TakeOver
 
@@ -28,6 +29,8 @@ log = logging.getLogger("halfmoon.broker")
 
 EPOCHS = "copiesEpochs"
 """Name of the epochs in the runtime information. Who gives them sends slaves of ours everything that they need."""
+SPARE = "a spare: the pair has two members"
+"""State of a third member."""
 UNWRITABLE = "the lease cannot be written now ({}), so nobody could take over: mend it first"
 """Refusal of a switch."""
 PAIR, PAIR_EPOCH = "pairState", "pairEpoch"
@@ -50,9 +53,12 @@ class Copies(Service):
         self.is_switching = False
         """An operator wants the follower to take over: the program finds out whether that is possible, and answers."""
         self._switch: Request | None = None
+        self._addresses: dict[str, str] = {}
+        """Where members are reached, by their ids, as they say: their connections come from other ports."""
         self._pending_replies = context.pending_replies
         if lease is not None:
-            self.pair = Pair(lease, self.feeding, store, settings.slave_timeout_ms, settings.lease_ms, settings.copies_min)
+            follower_ms = settings.slave_timeout_ms or FOLLOWER_TIMEOUT_MS
+            self.pair = Pair(lease, self.feeding, store, follower_ms, settings.lease_ms, settings.copies_min)
             self.feeding.pair = context.pending_replies.states = self.pair
         self._settings = settings
         self._is_waited_for = settings.role is BrokerRole.SYNC_MASTER and settings.copies_wanted > 1
@@ -108,7 +114,8 @@ class Copies(Service):
             self._pending_replies.reply_now(request, reply)
 
     def state(self, request: Request) -> Reply:
-        """Return which slaves copy the log, and how far."""
+        """Return which slaves copy the log, and how far; note the address of a member that asks."""
+        self._note_address(request.header(GetBrokerHaStatus))
         slaves = [
             SlaveState(
                 addr=each.remote, slave_ack_offset=each.copied_offset, diff=each.behind_bytes, in_sync=each.is_in_sync,
@@ -122,6 +129,16 @@ class Copies(Service):
         )
         return Reply(body=to_json(state))
 
+    def _note_address(self, asked: GetBrokerHaStatus) -> None:
+        """Note where a member is reached, to show that; what is no member or no address is left out, and so are the oldest."""
+        member, address = asked.member or "", asked.member_addr or ""
+        if self.pair is None or not MEMBER.fullmatch(member) or ";" in address or not forms.ADDRESSES.fits(address):
+            return
+        self._addresses.pop(member, None)
+        self._addresses[member] = address
+        if len(self._addresses) > SLAVES_MAX:
+            del self._addresses[next(iter(self._addresses))]
+
     def texts(self, now: Instant) -> Mapping[str, str]:
         """Return the epochs of the log, and the state of a pair, for the runtime information."""
         texts = {EPOCHS: self.epochs.text()}
@@ -133,12 +150,18 @@ class Copies(Service):
         """Return the role in a pair, and how far each follower is, for people."""
         role = f"master of epoch {pair.epoch}, {'complete' if pair.is_complete else 'alone'}"
         followers = [
-            f"{status.remote} {'follows' if slave.member in pair.lease.others else 'catches up'},"
+            f"{self._addresses.get(slave.member, status.remote)} {self._part(pair, slave.member)},"
             f" {status.behind_bytes:,} bytes and {status.behind_ms / 1000:.1f} s behind"
             for slave, status in zip(self.feeding.slaves.values(), self.feeding.statuses(now))
             if slave.member is not None
         ]
         return f"{role}: {'; '.join(followers) or 'no follower is connected'}"
+
+    def _part(self, pair: Pair, member: str) -> str:
+        """Return what a connected member does in a pair, for people."""
+        if member in pair.lease.others:
+            return "follows"
+        return f"is {SPARE}" if pair.is_complete else "catches up"
 
     def samples(self, broker: tuple[str], now: Instant) -> Samples:
         """Yield how many slaves copy the log, and how far each is behind."""

@@ -18,10 +18,11 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from halfmoon.broker.copies.copies import UNWRITABLE
+from halfmoon.broker.copies.copies import SPARE, UNWRITABLE
 from halfmoon.broker.copies.reach import Reach
 from halfmoon.broker.copies.standby import Standby
 from halfmoon.broker.pairs.lease import Lease, Outcome, Role, Step
+from halfmoon.broker.settings import BrokerRole, BrokerSettings
 from halfmoon.errors import HalfmoonError, LeaseUnavailable, SettingError
 from halfmoon.instant import Steady
 from halfmoon.ports import LeaseStore
@@ -237,7 +238,7 @@ class Member:
         disk.lock(LOCK).release()
         self._over.begin()
         epochs = Epochs.load(disk, random_source())
-        epochs.begin_run(lost_power=lost_power(disk), sync_flush=self._settings.store.sync_flush)
+        epochs.begin_run(lost_power=lost_power(disk), sync_flush=self._settings.store.sync_flush, pair=self.name)
         return epochs
 
     async def _follow(self, lease: Lease) -> None:
@@ -269,7 +270,7 @@ class Member:
 
     async def _until_it_ends(self, lease: Lease, core: Standby) -> None:
         """Tell a follower who the master is, until this member has the lease, or its log has to be cut, or to start over."""
-        was_connected = False
+        was_connected, spare_at, lasts_ms = False, self._now(), 2 * self._settings.broker.lease_ms
         while lease.role not in (Role.MASTER, Role.ENDED) and core.cut_at is None and not lease.has_namesake:
             if self._over.is_due(core, may=lease.may_start_over):
                 return
@@ -280,6 +281,11 @@ class Member:
             if was_connected and not core.following.is_connected:
                 lease.look(self._now())
             was_connected = core.following.is_connected
+            if not (lease.is_spare and was_connected):  # one that takes the place of another is one too many for a moment
+                core.is_spare, spare_at = False, self._now()
+            elif not core.is_spare and self._now() - spare_at >= lasts_ms:
+                core.is_spare = True
+                log.warning("pair %s: this member is %s, and two others are in it: stop it, or one of them", self.name, SPARE)
             self.problem = core.unready() if lease.problem is None else f"lease: {lease.problem}"
             await self._wait(LOOK_S)
 
@@ -389,6 +395,11 @@ def _since_boot_ns() -> int:
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
+def _without_effect(own: BrokerSettings) -> dict[str, bool]:
+    """Return the settings of a role that a member of a pair may not have, and whether each is given."""
+    return {"brokerRole": own.role is not BrokerRole.ASYNC_MASTER, "brokerId": own.broker_id != 0}
+
+
 async def member(settings: ServerSettings, data: Path, *, resync: bool = False) -> Program:
     """Return a member of the pair that the settings name, which runs once it is started.
 
@@ -401,6 +412,12 @@ async def member(settings: ServerSettings, data: Path, *, resync: bool = False) 
     own = settings.broker
     if not own.port:
         raise SettingError("a member of a pair needs a port of its own: set broker.port (--broker-port)")
+    if not own.nameserver:
+        log.warning("broker %s has no name server, so clients do not find it: give --nameserver or HALFMOON_NAMESERVER", own.name)
+    idle = [key for key, is_given in _without_effect(own).items() if is_given]
+    if idle:
+        log.warning("pair %s/%s: the lease says who is the master, and has no use for: %s", own.cluster, own.name, ", ".join(idle))
+        settings = settings._replace(broker=replace(own, role=BrokerRole.ASYNC_MASTER, broker_id=0))
     found = Member(settings, data, lease_store(own.lease, f"{own.cluster}/{own.name}"), resync=resync)
     for port in (own.port, own.slave_port or own.port + 1):
         await (await server_on(settings.host, port, lambda _host, _port: NullCore(), found.clock, None)).abort()
