@@ -197,10 +197,10 @@ class Epochs:
 
 
 def pair_of(disk: Disk) -> PairOf | None:
-    """Return the pair of which a directory is a member; None: of none, or it is a backup that was restored. Raises OSError."""
+    """Return the pair of which a directory is a member; None: of none, it is a backup that was restored, or nothing can be read."""
     try:
         saved: _Saved = _saved.decode(disk.read(PATH) or b"")
-    except (msgspec.MsgspecError, RecursionError):  # `Epochs.load` says so
+    except (msgspec.MsgspecError, RecursionError, OSError):  # `Epochs.load` says so before anything is served
         return None
     if not saved.pair or (disk.exists(RESTORED) and not saved.restored):
         return None
