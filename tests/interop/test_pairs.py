@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from halfmoon import Message, Producer, SendStatus
 from tests.interop.failover_load import Load, check
 from tests.interop.pairs import Pair
 from tests.runtime.leases.systems import EtcdSystem, PostgresSystem
 from tests.waiting import stand_still
 
 pytestmark = pytest.mark.slow
+STOPPED_SENDS = 20
 KILLS = 3
 CHECKS = {"transactionTimeOut": 2000, "transactionCheckInterval": 1000}
 
@@ -66,3 +68,17 @@ def test_a_stopped_master_that_goes_on_acknowledges_nothing(pair: Pair) -> None:
     load.goes_on()
     pair.wait_complete()
     check(pair.nameserver, load.stop())
+
+
+def test_sends_with_the_default_timeout_outlast_a_follower_that_stands_still(pair: Pair) -> None:
+    master = pair.master()
+    follower = next(name for name in pair.members if name != master)
+    with Producer(group="P", nameserver=pair.nameserver, retries_max=0) as producer:
+        producer.send(Message("orders", b"before"))
+        stand_still(pair.members[follower].pid)
+        try:
+            for number in range(STOPPED_SENDS):
+                assert producer.send(Message("orders", b"%d" % number)).status is SendStatus.SEND_OK
+        finally:
+            pair.send(follower, signal.SIGCONT)
+    pair.wait_complete()

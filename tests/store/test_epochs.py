@@ -307,14 +307,14 @@ def test_what_a_power_loss_may_have_taken_is_told_by_how_the_last_run_reported()
     for was_synced, loses_power, lost in ((False, False, False), (True, True, True), (True, True, False), (False, True, False)):
         epochs = Epochs.load(disk, Random(2))
         epochs.found()
-        epochs.begin_run(lost_power=loses_power, sync_flush=was_synced)
+        epochs.begin_run(lost_power=loses_power, sync_flush=was_synced, pair="c/b")
         assert (epochs.lost, Epochs.load(disk, Random(3)).lost) == (lost, lost)
 
 
 def test_a_loss_is_known_until_everything_is_there_again() -> None:
     disk = SimDisk(Random(1))
-    Epochs.load(disk, Random(2)).begin_run(lost_power=True, sync_flush=False)
-    Epochs.load(disk, Random(2)).begin_run(lost_power=False, sync_flush=True)
+    Epochs.load(disk, Random(2)).begin_run(lost_power=True, sync_flush=False, pair="c/b")
+    Epochs.load(disk, Random(2)).begin_run(lost_power=False, sync_flush=True, pair="c/b")
     epochs = Epochs.load(disk, Random(2))
     assert epochs.lost
     epochs.found()
@@ -326,7 +326,7 @@ def test_a_restored_backup_has_reported_nothing_that_a_power_loss_could_take() -
     Epochs.load(disk, Random(1)).begin(1, 0)
     copy = disk.backup()
     restored = Epochs.load(copy, Random(2))
-    restored.begin_run(lost_power=True, sync_flush=False)
+    restored.begin_run(lost_power=True, sync_flush=False, pair="c/b")
     assert (restored.is_restored, restored.lost) == (True, False)
 
 

@@ -49,7 +49,7 @@ from halfmoon.broker.send.reply_messages import ReplyMessages
 from halfmoon.broker.send.sends import Sends
 from halfmoon.broker.send.sorting import sort, split, takers
 from halfmoon.broker.service import Services
-from halfmoon.broker.settings import BrokerSettings
+from halfmoon.broker.settings import BrokerSettings, with_timeout
 from halfmoon.broker.transactions.transactions import Transactions
 from halfmoon.effects import CoreEffect, Op, Start, Work
 from halfmoon.errors import AccessRefused, BadHeader, ResponseCode, SystemBusy
@@ -84,7 +84,7 @@ class Broker:
         self, settings: BrokerSettings, store_settings: StoreSettings, disk: Disk, random: Random, now: Instant,
         rule_files: RuleFiles | None = None, lease: Lease | None = None,
     ) -> None:  # fmt: skip
-        settings, store_settings = replace(settings), replace(store_settings)  # its own: see `Configuration`
+        settings, store_settings = with_timeout(settings, in_pair=lease is not None), replace(store_settings)  # `Configuration`
         address = f"{settings.address}:{settings.port}"
         host, levels = pack_host(address), Levels(settings.delay_levels)
         self.settings = settings

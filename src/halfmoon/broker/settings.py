@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from halfmoon.documentation import see
@@ -34,6 +34,10 @@ class VipChannel(Enum):
     NEVER = 2
 
 
+SLAVE_TIMEOUT_MS, FOLLOWER_TIMEOUT_MS = 3000, 2000
+"""Default of ``slave_timeout_ms``, and in a pair: clients wait 3 s, and the lease is written within that, too."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class BrokerSettings(ConnectionSettings):
     """Settings of one broker."""
@@ -57,12 +61,13 @@ class BrokerSettings(ConnectionSettings):
         java="brokerRole",
         why=f"SYNC_MASTER: a send is answered once slaves have copied it; see {see('replication')}.",
     )
-    slave_timeout_ms: int = setting(
-        3000,
+    slave_timeout_ms: int | None = setting(
+        None,
         java="slaveTimeout",
         low=1,
         high=600_000,
-        why="Longest wait of a SYNC_MASTER's send for slaves (then 12), and of a pair for a silent follower.",
+        why="Longest wait of a SYNC_MASTER's send for slaves (then 12), and of a pair for a silent follower. Not set: 3000; 2000 "
+        "in a pair, so that a send is answered before its client gives up.",
     )
     copies_wanted: int = setting(
         2, java="inSyncReplicas", low=1, high=16,
@@ -101,7 +106,11 @@ class BrokerSettings(ConnectionSettings):
         6000, low=500, high=600_000, why="Duration of the lease: the other broker takes over this long after the master was lost."
     )
     copies_min: int = setting(
-        1, low=1, high=2, why="Pair: copies without which nothing new is stored; 1: a broker goes on alone when the other is lost."
+        1,
+        low=1,
+        high=2,
+        agreed=True,
+        why="Pair: copies without which nothing new is stored; 1: a broker goes on alone when the other is lost.",
     )
     slaves_from: str = setting(
         "",
@@ -148,7 +157,10 @@ class BrokerSettings(ConnectionSettings):
     permission: int = setting(6, java="brokerPermission", low=0, high=7, why="Bits: 2 write, 4 read.")
 
     acl_enable: bool = setting(
-        False, java="aclEnable", why=f"Take requests from accounts alone, and from white addresses; see {see('access')}."
+        False,
+        java="aclEnable",
+        agreed=True,
+        why=f"Take requests from accounts alone, and from white addresses; see {see('access')}.",
     )
     acl_file: str = setting(
         "",
@@ -195,6 +207,7 @@ class BrokerSettings(ConnectionSettings):
     delay_levels: str = setting(
         DELAY_LEVELS,
         java="messageDelayLevel",
+        agreed=True,
         form=forms.DELAYS,
         why="Duration of each delay level, at most 40 days.",
     )
@@ -353,3 +366,9 @@ CHANGEABLE: dict[str, frozenset[str]] = {
     }),
 }  # fmt: skip
 """Settings of a running broker that can be changed, by table."""
+
+
+def with_timeout(settings: BrokerSettings, *, in_pair: bool) -> BrokerSettings:
+    """Return a copy of settings in which ``slave_timeout_ms`` is set."""
+    timeout_ms = settings.slave_timeout_ms or (FOLLOWER_TIMEOUT_MS if in_pair else SLAVE_TIMEOUT_MS)
+    return replace(settings, slave_timeout_ms=timeout_ms)

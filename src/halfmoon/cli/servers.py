@@ -27,6 +27,7 @@ from halfmoon.programs.cluster import BROKERS_MAX, cluster
 from halfmoon.programs.configuration import BROKER, NAME_SERVER, ServerSettings, configuration
 from halfmoon.programs.embedded import SMALL, Program, Programs, broker, kill, name_server, run
 from halfmoon.programs.ephemeral import temporary_directory
+from halfmoon.programs.pairs.leaving import leave_pair
 from halfmoon.programs.pairs.member import member
 from halfmoon.programs.pairs.slave import slave
 from halfmoon.settings.forms import is_loopback
@@ -73,6 +74,7 @@ LEASE = Flag(
     "broker.lease",
     "Be a member of a pair: two brokers with one name and one lease; postgresql://…, etcd://… or kubernetes://…",
 )
+LEAVE_PAIR = Flag("--leave-pair", "", None, "Make the directory of a pair's member that of a plain broker, for good.")
 REGISTER_WITH = Flag(
     "--nameserver",
     "ADDRESSES",
@@ -97,13 +99,13 @@ JSON = Flag("--json", "", None, "Print the ready line as JSON.")
 
 OPTIONS = {
     "serve": (
-        DATA, CONFIG, HOST, NAME_SERVER_PORT, BROKER_PORT, BROKER_NAME, CLUSTER, REGISTER_WITH, SET, ACL, ALLOW_REMOTE, INSECURE,
-        BROKERS, EPHEMERAL, UNTIL_EOF, HTTP_PORT, CONSOLE, CONSOLE_PORT, LOG, JSON,
+        DATA, CONFIG, HOST, NAME_SERVER_PORT, BROKER_PORT, BROKER_NAME, CLUSTER, REGISTER_WITH, LEAVE_PAIR, SET, ACL, ALLOW_REMOTE,
+        INSECURE, BROKERS, EPHEMERAL, UNTIL_EOF, HTTP_PORT, CONSOLE, CONSOLE_PORT, LOG, JSON,
     ),
     "nameserver": (DATA, CONFIG, HOST, NAME_SERVER_PORT, SET, NAMES_REMOTE, HTTP_PORT, LOG, JSON),
     "broker": (
-        DATA, CONFIG, HOST, BROKER_PORT, BROKER_NAME, CLUSTER, REGISTER_WITH, SLAVE_OF, LEASE, RESYNC, SET, ACL, ALLOW_REMOTE,
-        INSECURE, HTTP_PORT, LOG, JSON,
+        DATA, CONFIG, HOST, BROKER_PORT, BROKER_NAME, CLUSTER, REGISTER_WITH, SLAVE_OF, LEASE, RESYNC, LEAVE_PAIR, SET, ACL,
+        ALLOW_REMOTE, INSECURE, HTTP_PORT, LOG, JSON,
     ),
 }  # fmt: skip
 
@@ -200,6 +202,8 @@ def serve(name: str, values: Mapping[str, Any]) -> int:
                 if values.get("until_eof"):  # not before: until the loop has its signals, one ends the process as it stands
                     Thread(target=_stop_at_eof, daemon=True).start()
 
+            if values.get("leave_pair"):
+                leave_pair(settings, data)
             is_slave, resync = values.get("slave_of") is not None, bool(values.get("resync"))
             run(lambda: _programs(name, settings, data, count, console, is_slave=is_slave, resync=resync), ready, settings.http)
     except HalfmoonError as exc:
@@ -274,6 +278,8 @@ def _check_pair(name: str, settings: ServerSettings, values: Mapping[str, Any]) 
     """Raise UsageError for a lease where there can be no pair, and for a switch that only slaves have."""
     if values.get("resync") and values.get("slave_of") is None and not settings.broker.lease:
         raise UsageError("--resync is for a slave: give --slave-of or --lease, or leave it out")
+    if values.get("leave_pair") and (settings.broker.lease or values.get("slave_of") is not None):
+        raise UsageError("--leave-pair starts a broker alone: leave out --lease and --slave-of")
     if not settings.broker.lease:
         if settings.broker.copies_min > 1:
             raise UsageError("copies_min=2 is for a pair: give --lease, or leave it out")

@@ -27,6 +27,7 @@ from halfmoon.model import split_address
 from halfmoon.nameserver.nameserver import NameServer
 from halfmoon.ports import Core
 from halfmoon.programs.configuration import ServerSettings
+from halfmoon.programs.pairs.leaving import alone
 from halfmoon.programs.ports import PortTaken, server_on
 from halfmoon.programs.resources.directory import as_it_is, disk_of, random_source, rule_files
 from halfmoon.programs.resources.outgoing import connections_of, own_account
@@ -67,8 +68,7 @@ SMALL = {
     "diskSpaceCleanForciblyRatio": 98,
     "diskSpaceWarningLevelRatio": 99,
 }
-"""Small files, so that a start costs milliseconds and a test little space (messages of 4 MiB still fit), on a disk that may be full
-of other things."""
+"""Small files: a start costs milliseconds, and a test little space; messages of 4 MiB still fit. The disk may be rather full."""
 
 
 log = logging.getLogger("halfmoon.serve")
@@ -247,7 +247,7 @@ async def broker(
     disks: list[RealDisk] = []
 
     def make(_host: str, port: int) -> Broker:
-        disks.append(disk_of(data, settings.store))  # not before the port is ours
+        disks.append(alone(disk_of(data, settings.store), lease))  # not before the port is ours
         shown = replace(settings.broker, port=port, processors=settings.broker.processors or os.cpu_count() or 0)
         return Broker(shown, as_it_is(settings.store, data), disks[0], chosen, clock.instant(), rule_files(settings), lease)
 

@@ -51,15 +51,17 @@ def setting(
     choices: Sequence[str] | None = None,
     form: Form | None = None,
     secret: bool = False,
+    agreed: bool = False,
 ) -> Any:
     """Declare one setting: its default, RocketMQ's own key where there is one, its reason, and what values fit.
 
     ``low`` and ``high`` bound a number (inclusive); ``choices`` are the texts allowed, compared without regard to case.
     ``form`` is what a text must look like (`halfmoon.settings.forms`). What is ``secret`` is masked wherever settings are shown.
+    Both members of a pair must have the same value of what is ``agreed``.
     The default None (the field is of type ``bool | None`` or so) stands for what was not given, where that makes a difference.
     """
     facts = {"java": java, "why": why, "low": low, "high": high, "choices": choices, "form": form, "secret": secret}
-    return field(default=default, metadata=facts, repr=not secret)
+    return field(default=default, metadata={**facts, "agreed": agreed}, repr=not secret)
 
 
 class Described(NamedTuple):
@@ -172,6 +174,7 @@ class _Setting(NamedTuple):
     high: int | None
     form: Form | None
     secret: bool
+    agreed: bool
     choices: Mapping[str, Any]
     """Allowed values, by name: texts, or the members of an enumeration. Empty: any value that fits."""
 
@@ -377,6 +380,11 @@ def properties_text(*settings: Any) -> str:
             value = getattr(each, name)
             lines[declared.java or name] = MASK if declared.secret and value else _shown(value)
     return "".join(f"{key}={value}\n" for key, value in sorted(lines.items()))
+
+
+def agreed(cls: type[Any]) -> list[str]:
+    """Return the settings of a class that both members of a pair must have the same, as `properties_text` names them."""
+    return [declared.java or name for name, declared in _declared(cls).items() if declared.agreed]
 
 
 def describe(cls: type[Any]) -> list[Described]:

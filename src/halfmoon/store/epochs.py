@@ -27,7 +27,8 @@ ROWS_MAX = 1000
 """Rows of a table. Of more, the oldest are dropped: those of records that retention has deleted, or will delete first."""
 
 _NUMBER_MAX = 2**63 - 1
-_MEMBER = re.compile(r"[0-9a-f]{32}")
+MEMBER = re.compile(r"[0-9a-f]{32}")
+"""Form of the id of a directory."""
 _ROW = re.compile(r"([1-9][0-9]{0,18}):(0|[1-9][0-9]{0,18}):([0-9a-f]{32})")
 TEXT_LENGTH_MAX = ROWS_MAX * (19 + 19 + 32 + 3)
 """Characters of all rows in the form of `Epochs.text`."""
@@ -56,6 +57,15 @@ class _Saved(msgspec.Struct):
     """The id was made for the restored backup that is still marked as one."""
     synced: bool = False
     """The last run waited for the disk, so that a power loss takes nothing that it reported."""
+    pair: str = ""
+    """The broker, ``cluster/name``, of whose pair this directory is a member; empty: of none."""
+
+
+class PairOf(NamedTuple):
+    """The pair to which a directory belongs: its broker, ``cluster/name``, and the last epoch that the directory knows."""
+
+    broker: str
+    epoch: int
 
 
 _saved = json_decoder(_Saved)
@@ -65,11 +75,13 @@ class Epochs:
     """The table of one directory. ``member`` is the directory's id: 32 hex digits. ``rows`` have rising numbers and starts.
 
     ``lost``: a power loss may have taken records that this member had reported as copied, and it has not followed a master since.
+    ``pair``: the broker, ``cluster/name``, of whose pair the directory is a member; empty: of none.
     ``is_restored``: the directory is a restored backup, on which no broker has started, and which has followed no master of ours.
     """
 
     def __init__(self, disk: Disk, member: str, rows: tuple[EpochRow, ...], *, lost: bool = False) -> None:
         self._disk, self.member, self.rows, self.lost, self.is_restored, self._synced = disk, member, rows, lost, False, False
+        self.pair = ""
 
     @classmethod
     def load(cls, disk: Disk, random: Random) -> Self:
@@ -87,7 +99,7 @@ class Epochs:
             return cls._made(disk, fresh, ())
         try:
             saved: _Saved = _saved.decode(data)
-            if not _MEMBER.fullmatch(saved.member):
+            if not MEMBER.fullmatch(saved.member):
                 raise PeerError(f"{saved.member[:80]!r} is not the id of a member")
             rows = checked(saved.rows)
         except (msgspec.MsgspecError, RecursionError, PeerError) as exc:
@@ -99,7 +111,7 @@ class Epochs:
         if restored and not saved.restored:
             return cls._made(disk, fresh, rows, restored=True)
         epochs = cls(disk, saved.member, rows, lost=saved.lost)
-        epochs.is_restored, epochs._synced = restored, saved.synced
+        epochs.is_restored, epochs._synced, epochs.pair = restored, saved.synced, saved.pair
         return epochs
 
     @classmethod
@@ -144,14 +156,22 @@ class Epochs:
             self._disk.sync_directory("")
             self.is_restored = False
 
-    def begin_run(self, *, lost_power: bool, sync_flush: bool) -> None:
-        """Note how this run reports, and what a power loss may have taken of the last. Waits for the disk. Raises OSError.
+    def begin_run(self, *, lost_power: bool, sync_flush: bool, pair: str) -> None:
+        """Note of which pair this is a member, how this run reports, and what a power loss may have taken of the last.
+
+        Waits for the disk. Raises OSError.
 
         A restored backup looks as after a power loss, but under its new id nothing was reported.
         """
         lost = self.lost or (lost_power and not self._synced and not self.is_restored)
-        if (lost, sync_flush) != (self.lost, self._synced):
-            self.lost, self._synced = lost, sync_flush
+        if (lost, sync_flush, pair) != (self.lost, self._synced, self.pair):
+            self.lost, self._synced, self.pair = lost, sync_flush, pair
+            self._save(self.rows)
+
+    def leave_pair(self) -> None:
+        """Be the directory of a plain broker from now on. Saved when this returns; waits for the disk. Raises OSError."""
+        if self.pair:
+            self.pair = ""
             self._save(self.rows)
 
     def found(self) -> None:
@@ -171,9 +191,20 @@ class Epochs:
 
     def _save(self, rows: tuple[EpochRow, ...]) -> None:
         # An older copy would call the records of the last epoch those of the epoch before, so none is kept.
-        saved = _Saved(self.member, list(rows), self.lost, self.is_restored, self._synced)
+        saved = _Saved(self.member, list(rows), self.lost, self.is_restored, self._synced, self.pair)
         self._disk.save(PATH, msgspec.json.encode(saved), keep_previous=False)
         self.rows = rows
+
+
+def pair_of(disk: Disk) -> PairOf | None:
+    """Return the pair of which a directory is a member; None: of none, it is a backup that was restored, or nothing can be read."""
+    try:
+        saved: _Saved = _saved.decode(disk.read(PATH) or b"")
+    except (msgspec.MsgspecError, RecursionError, OSError):  # `Epochs.load` says so before anything is served
+        return None
+    if not saved.pair or (disk.exists(RESTORED) and not saved.restored):
+        return None
+    return PairOf(saved.pair, saved.rows[-1][0] if saved.rows else 0)
 
 
 def parse(text: str) -> tuple[EpochRow, ...]:
@@ -201,7 +232,7 @@ def checked(rows: Sequence[tuple[int, int, str]]) -> tuple[EpochRow, ...]:
     for epoch, start, member in rows:
         if not (last_epoch < epoch <= _NUMBER_MAX and last_start <= start <= _NUMBER_MAX):
             raise PeerError(f"epoch {epoch} at {start} cannot follow epoch {last_epoch} at {last_start}")
-        if not _MEMBER.fullmatch(member):
+        if not MEMBER.fullmatch(member):
             raise PeerError(f"{member[:80]!r} is not the id of a member")
         last_epoch, last_start = epoch, start
     return tuple(EpochRow(*row) for row in rows)

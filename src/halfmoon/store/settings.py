@@ -49,6 +49,7 @@ class StoreSettings:
     message_bytes_max: int = setting(
         4 * 1024**2,
         java="maxMessageSize",
+        agreed=True,
         low=1,
         high=2**31 - 2**17,
         why="Longest body of a message; its record may be 64 KiB longer.",

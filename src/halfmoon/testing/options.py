@@ -86,8 +86,9 @@ class BrokerOptions(TypedDict, total=False):
     """0 is the master. Each slave of it has another number; the default of a slave is 1."""
     role: BrokerRole
     """SYNC_MASTER: a send is answered once slaves have copied it; see halfmoon docs replication."""
-    slave_timeout_ms: int
-    """Longest wait of a SYNC_MASTER's send for slaves (then 12), and of a pair for a silent follower."""
+    slave_timeout_ms: int | None
+    """Longest wait of a SYNC_MASTER's send for slaves (then 12), and of a pair for a silent follower. Not set: 3000; 2000 in a
+    pair, so that a send is answered before its client gives up."""
     copies_wanted: int
     """SYNC_MASTER: copies that a send waits for, the master's included; 1: none, as RocketMQ 5 does by default."""
     slave_behind_max_bytes: int
@@ -324,8 +325,9 @@ class ClusterOptions(StoreOptions, total=False):
     """0 is the master. Each slave of it has another number; the default of a slave is 1."""
     role: BrokerRole
     """SYNC_MASTER: a send is answered once slaves have copied it; see halfmoon docs replication."""
-    slave_timeout_ms: int
-    """Longest wait of a SYNC_MASTER's send for slaves (then 12), and of a pair for a silent follower."""
+    slave_timeout_ms: int | None
+    """Longest wait of a SYNC_MASTER's send for slaves (then 12), and of a pair for a silent follower. Not set: 3000; 2000 in a
+    pair, so that a send is answered before its client gives up."""
     copies_wanted: int
     """SYNC_MASTER: copies that a send waits for, the master's included; 1: none, as RocketMQ 5 does by default."""
     slave_behind_max_bytes: int

@@ -95,6 +95,9 @@ def test_a_master_tells_its_epoch_and_who_follows_how_far(pair: Any) -> None:
     port.follow(port.connect(1))
     assert told(pair)["pairState"] == "master of epoch 1, complete: 10.0.0.9:4000 follows, 0 bytes and 0.0 s behind"
     assert "brokerFaults" not in told(pair)
+    for member, address in (("b" * 32, "10.0.0.9:10911"), ("c" * 32, "10.0.0.9:1"), ("x", "10.0.0.9:2"), ("b" * 32, "no address")):
+        assert pair.ask(GetBrokerHaStatus(member=member, member_addr=address)).code == 0
+    assert told(pair)["pairState"] == "master of epoch 1, complete: 10.0.0.9:10911 follows, 0 bytes and 0.0 s behind"
     pair.post_send()
     pair.now += 250
     assert told(pair)["pairState"].endswith(" s behind")
@@ -143,8 +146,19 @@ def test_only_a_master_whose_follower_is_there_and_has_everything_gives_up_its_r
     assert refusal(pair) == "this broker cannot give up its role: the follower is not connected: start it, or look at its log"
     assert not pair.broker.copies.is_switching
     port.follow(port.connect(2))
-    assert refusal(pair) is None
+    pair.broker.copies.pair.lease.problem = "it cannot be written: connection refused"
+    assert "the lease cannot be written now (it cannot be written: connection refused), so nobody could" in str(refusal(pair))
+    assert not pair.broker.copies.is_switching
+    pair.broker.copies.pair.lease.problem = None
+    opaque = pair.post(SwitchMaster())
+    pair.turn()
+    assert pair.answer(opaque) is None, "the program answers"
     assert pair.broker.copies.is_switching
+    assert refusal(pair) == "this broker cannot give up its role: it does so already"
+    pair.broker.copies.switched("no")
+    pair.turn()
+    assert pair.answer(opaque).remark == "this broker cannot give up its role: no"
+    assert not pair.broker.copies.is_switching
 
 
 def test_a_master_does_not_take_over(talk: Any) -> None:

@@ -344,7 +344,8 @@ def test_a_log_is_refused_and_not_cut_where_it_has_a_later_epoch_than_its_master
     standing = of_epochs(talk, f"1:0:{A},2:100:{B}")
     standing.core.epochs.adopt([(1, 0, A), (epoch, 200, A)])
     standing.core.pair_master = MASTER
-    assert f"this log has epoch {epoch}, and the master is that of epoch 2" in str(standing.look())
+    mine, theirs = f"epoch {epoch} of member {A[:8]}, from offset 200 on", f"epoch 2 of member {B[:8]}, from offset 100 on"
+    assert f"this log has {mine}, and the master is that of {theirs}: the lease had an older record" in str(standing.look())
     assert (standing.core.cut_at, standing.core.following.master) == (None, None)
 
 

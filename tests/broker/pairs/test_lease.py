@@ -382,7 +382,7 @@ def test_a_released_lease_is_taken_at_once_by_whom_it_was_released_to(shelf: She
     lease, other = master(shelf, "b"), member(shelf, "b")
     shelf.run(other)
     other.promise(shelf.now)
-    lease.release("b", shelf.now)
+    lease.release("b", shelf.now, "it stops")
     assert not lease.may_serve(shelf.now)
     assert not lease.is_released
     shelf.run(lease)
@@ -394,7 +394,7 @@ def test_a_released_lease_is_taken_at_once_by_whom_it_was_released_to(shelf: She
 
 def test_a_lease_is_not_released_to_who_is_not_in_sync(shelf: Shelf) -> None:
     lease = master(shelf)
-    lease.release("b", shelf.now)
+    lease.release("b", shelf.now, "it stops")
     shelf.run(lease)
     assert lease.is_released
     assert shelf.record.holder == "a"
@@ -431,3 +431,94 @@ def test_only_a_follower_that_no_record_names_may_start_over(shelf: Shelf) -> No
     shelf.run(first, LEASE_MS)
     assert first.role is Role.ENDED
     assert not first.may_start_over, "it begins again first"
+
+
+# ---------------------------------------------------------------- a planned change while the store of the lease fails
+
+
+def test_a_write_proves_that_the_lease_can_be_handed_over_and_a_failure_that_it_cannot(shelf: Shelf) -> None:
+    lease = master(shelf, "b")
+    shelf.ms += 10
+    lease.prove(shelf.now)
+    assert lease.proof is None
+    shelf.run(lease)
+    assert lease.proof is True
+    shelf.ms += 10
+    lease.prove(shelf.now)
+    begin(lease, shelf)
+    lease.done(ERROR, shelf.now)
+    assert lease.proof is False
+
+
+def test_a_renewal_that_was_sent_before_proves_nothing_and_another_one_follows(shelf: Shelf) -> None:
+    lease = master(shelf, "b")
+    lease.look(shelf.now)
+    step = begin(lease, shelf)
+    shelf.ms += 10
+    lease.prove(shelf.now)
+    lease.done(shelf.carry_out(step), shelf.now)
+    assert lease.proof is None
+    shelf.run(lease)
+    assert lease.proof is True
+
+
+def failed_release(lease: Lease, shelf: Shelf, *, happens: bool) -> Step:
+    """Let a release end without an answer; return it."""
+    lease.release("b", shelf.now, "it is switched")
+    step = begin(lease, shelf)
+    if happens:
+        shelf.carry_out(step)
+    lease.done(ERROR, shelf.now)
+    assert lease.has_failed
+    assert not lease.is_handed_over
+    return step
+
+
+def test_a_master_whose_release_failed_serves_again_once_a_renewal_is_written_and_the_release_never_is(shelf: Shelf) -> None:
+    lease = master(shelf, "b")
+    late = failed_release(lease, shelf, happens=False)
+    lease.reclaim(shelf.now)
+    assert not lease.may_serve(shelf.now), "the release may be written still"
+    shelf.run(lease)
+    assert lease.may_serve(shelf.now)
+    assert (lease.epoch, shelf.record.holder, shelf.record.address) == (1, "a", "a:1")
+    assert shelf.carry_out(late) == Outcome(), "the late write finds another version"
+
+
+def test_a_master_whose_release_happened_without_an_answer_never_serves_again(shelf: Shelf) -> None:
+    lease, other = master(shelf, "b"), member(shelf, "b")
+    failed_release(lease, shelf, happens=True)
+    lease.reclaim(shelf.now)
+    shelf.run(lease)
+    assert (lease.role, lease.may_serve(shelf.now)) == (Role.ENDED, False)
+    shelf.run(other)
+    assert other.may_serve(shelf.now)
+
+
+def test_a_master_whose_release_failed_ends_with_its_lease_if_no_renewal_is_written(shelf: Shelf) -> None:
+    lease = master(shelf, "b")
+    failed_release(lease, shelf, happens=False)
+    lease.reclaim(shelf.now)
+    shelf.ms += LEASE_MS
+    lease.check(shelf.now)
+    assert lease.role is Role.ENDED
+
+
+def test_a_release_that_failed_is_tried_again(shelf: Shelf) -> None:
+    lease = master(shelf, "b")
+    failed_release(lease, shelf, happens=False)
+    assert not lease.is_released
+    shelf.run(lease, 2 * RETRY_MS)
+    assert lease.is_handed_over
+    assert (shelf.record.holder, shelf.record.address) == ("b", "")
+
+
+def test_a_lease_that_runs_out_in_a_call_that_hangs_says_that_no_answer_came(
+    shelf: Shelf, caplog: pytest.LogCaptureFixture
+) -> None:
+    lease = master(shelf)
+    lease.look(shelf.now)
+    begin(lease, shelf)
+    shelf.ms += LEASE_MS
+    lease.check(shelf.now)
+    assert "reason=the lease could not be renewed in time: its system did not answer" in caplog.text

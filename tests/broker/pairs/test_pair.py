@@ -11,6 +11,7 @@ from halfmoon.broker.broker import Broker
 from halfmoon.broker.pairs import pair
 from halfmoon.broker.pairs.lease import Lease
 from halfmoon.broker.pairs.pair import LOST_MS
+from halfmoon.client.settings import ProducerSettings
 from halfmoon.store.log.kept import EVERYTHING
 from halfmoon.testing.disk import SimDisk
 from halfmoon.wire.copying import GREETING, HELLO, NOBODY, REPORT, REPORTS, WHOLE_LOG
@@ -26,10 +27,10 @@ FOLLOWER_MS = 1000
 class Master(Talk):
     """The master of a pair, the store of its lease, and the port where followers copy."""
 
-    def __init__(self) -> None:
+    def __init__(self, slave_timeout_ms: int | None = FOLLOWER_MS, copies_min: int = 1) -> None:
         self.shelf = Shelf()
         disk = SimDisk(Random(1), write_back=0)
-        super().__init__("", disk=disk, slave_timeout_ms=FOLLOWER_MS, lease_ms=LEASE_MS)
+        super().__init__("", disk=disk, slave_timeout_ms=slave_timeout_ms, lease_ms=LEASE_MS, copies_min=copies_min)
 
     def open(self) -> None:
         """Take the lease, and serve."""
@@ -235,6 +236,52 @@ def test_a_silent_follower_leaves_only_if_it_lacks_something(master: Master) -> 
     master.pass_ms(FOLLOWER_MS + 300)
     assert master.shelf.record.in_sync == (ME,)
     assert master.code(sent) == 0
+
+
+@pytest.mark.parametrize(
+    ("copies_min", "after"), [(1, "goes on with one copy"), (2, "nothing new is stored until it is (copies_min=2)")]
+)
+def test_the_log_says_what_a_pair_that_is_not_complete_goes_on_with(
+    caplog: pytest.LogCaptureFixture, copies_min: int, after: str
+) -> None:
+    master = Master(copies_min=copies_min)
+    master.complete()
+    master.port.core.lost(1, master.instant)
+    master.pass_ms(LOST_MS + 600)
+    assert f"the pair is not complete, and {after}: epoch=1 lost={YOU}" in caplog.text
+
+
+def test_by_default_a_send_is_answered_before_its_client_gives_up_although_the_follower_is_silent() -> None:
+    master = Master(None)
+    assert master.broker.settings.slave_timeout_ms == 2000
+    master.complete()
+    sent = master.post_one()
+    master.pass_ms(ProducerSettings().send_timeout_ms - 700)
+    assert master.code(sent) == 0
+    assert master.shelf.record.in_sync == (ME,)
+
+
+def test_time_in_which_the_master_itself_did_not_run_is_no_silence_of_its_follower(master: Master) -> None:
+    master.complete()
+    sent = master.post_one()
+    master.pass_ms(FOLLOWER_MS // 2)
+    master.now += 2 * FOLLOWER_MS
+    master.look()
+    assert master.shelf.record.in_sync == (ME, YOU), "the report may be there, and is read next"
+    master.report()
+    assert master.code(sent) == 0
+    master.post_one()
+    master.pass_ms(FOLLOWER_MS + 300)
+    assert master.shelf.record.in_sync == (ME,)
+
+
+def test_a_follower_that_lacks_something_is_looked_at_several_times_before_it_leaves(master: Master) -> None:
+    master.complete()
+    assert master.pair.due(master.instant.steady) == master.instant.steady + FOLLOWER_MS
+    master.post_one()
+    due = master.pair.due(master.instant.steady)
+    assert due is not None
+    assert due <= master.instant.steady + FOLLOWER_MS // 4
 
 
 def test_a_follower_whose_log_is_shorter_when_it_comes_back_has_not_more_than_that(master: Master) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from halfmoon import AsyncAdmin, AsyncProducer, Message
+from halfmoon.broker.settings import BrokerRole
 from halfmoon.cli import servers
 from halfmoon.errors import StoreLocked
 from halfmoon.programs.monitoring import Monitoring
@@ -41,6 +42,7 @@ SECRET = "geheim"
         ("broker", ("--lease", f"etcd://u:{SECRET}@h:70000"), "an endpoint is not host:port"),
         ("broker", ("--lease", "kubernetes://a/b"), "this program runs in no pod of Kubernetes"),
         ("broker", ("--lease", "kubernetes://A"), "the URL of Kubernetes is malformed"),
+        ("broker", (*LEASE, "--leave-pair"), "--leave-pair starts a broker alone: leave out --lease and --slave-of"),
         ("broker", (*LEASE, "--set", "lease_ms=1"), "lease_ms = '1': must be a whole number, 500 to 600000"),
     ],
 )
@@ -144,6 +146,7 @@ async def test_a_copy_of_the_masters_directory_gets_an_id_of_its_own_and_follows
     ("changes", "reason"),
     [
         ({"delay_levels": "1s 2s"}, "the same messageDelayLevel: the master has 1s 5s 10s"),
+        ({"copies_min": 2}, "the same copies_min: the master has 1, here it is 2"),
         ({"message_bytes_max": 1024**2}, "the same maxMessageSize: the master has 4194304, here it is 1048576"),
         ({"commit_log_file_bytes": 8 * 1024**2}, "set mappedFileSizeCommitLog=4194304, here it is 8388608"),
     ],
@@ -174,3 +177,41 @@ async def test_a_directory_of_another_pair_is_not_added_to(pair: Pair) -> None: 
             await producer.send(Message("orders", b"%d" % number))
     second = await pair.begin("b")
     await pair.until(lambda: "is not a copy of the master's log; empty the directory" in (second.unready() or ""))
+
+
+async def test_a_member_without_name_servers_and_with_settings_that_have_no_effect_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    given = {"lease": LEASE[1], "broker_port": str(free_port()), "set": ["brokerRole=SYNC_MASTER", "brokerId=3"]}
+    [program] = await servers._programs("broker", servers.settings_from("broker", given, {}), tmp_path, 1, None, is_slave=False)
+    assert "broker broker-a has no name server, so clients do not find it: give --nameserver" in caplog.text
+    assert "the lease says who is the master, and has no use for: brokerRole, brokerId" in caplog.text
+    own = program.pair_member._settings.broker  # type: ignore[union-attr]
+    assert (own.role, own.broker_id) == (BrokerRole.ASYNC_MASTER, 0)
+    await program.kill()
+
+
+async def test_a_third_member_says_that_it_is_one_too_many_and_so_does_the_master(
+    pair: Pair,  # noqa: F811
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    first = await pair.begin("a")
+    await pair.until(lambda: first.is_master)
+    second = await pair.begin("b")
+    await pair.complete(first)
+    third = await pair.begin("c")
+    await pair.until(lambda: f"{third.address} is a spare: the pair has two members" in pair_state(first))
+    assert f"{second.address} follows" in pair_state(first)
+    await pair.until(lambda: "; a spare: the pair has two members" in pair_state(third))
+    assert "spare" not in pair_state(second)
+    assert caplog.text.count("this member is a spare: the pair has two members, and two others are in it: stop it, or") == 1
+
+
+def pair_state(member: Member) -> str:
+    """Return the state of a member, as the runtime information has it."""
+    program = member.program
+    if program is None or (program.broker is None and program.serving is None):
+        return ""
+    if program.broker is not None:
+        return program.broker.copies.texts(member.clock.instant())["pairState"]
+    return program.serving._runtime_texts().get("pairState", "")  # type: ignore[union-attr]

@@ -129,7 +129,7 @@ class SimMember:
     def _once(self) -> None:
         self.disk.now_ms = self.process.clock.now()
         epochs = Epochs.load(self.disk, self._random)
-        epochs.begin_run(lost_power=lost_power(self.disk), sync_flush=self._store.sync_flush)
+        epochs.begin_run(lost_power=lost_power(self.disk), sync_flush=self._store.sync_flush, pair="pair/broker-a")
         last = epochs.rows[-1] if epochs.rows else None
         self.lease = Lease(
             epochs.member, "pair/broker-a", self.address, self._settings.lease_ms, self._now(), is_whole=not epochs.lost,
@@ -299,20 +299,38 @@ class SimMember:
         self._is_leaving = True
 
         def released() -> None:
-            lease.release(next(iter(_others(lease)), lease.member), self._now())
+            lease.release(next(iter(_others(lease)), lease.member), self._now(), "it is to stop")
             self._await_release(lease, broker, stop, self._timeline.now_us + STOP_US)
 
         self._client.stop(lambda: self._copies.stop(released))
 
     def _await_release(self, lease: Lease, broker: Broker, stop: bool, until_us: int) -> None:
-        if (not lease.is_released or lease.is_busy) and self._timeline.now_us < until_us:
+        is_under_way = not lease.is_handed_over and (not lease.is_released or lease.is_busy)
+        if is_under_way and self._timeline.now_us < until_us and (stop or not lease.has_failed):
             self._later(10_000, lambda: self._await_release(lease, broker, stop, until_us))
             return
         broker.close(self._instant())
         if stop:
             self.kill()
-        else:
+        elif lease.is_handed_over:
             self._next_life()
+        else:
+            self.broker = None
+            self.disk.crash(power=False)
+            lease.reclaim(self._now())
+            self._await_reclaim(lease)
+
+    def _await_reclaim(self, lease: Lease) -> None:
+        """Serve again once the lease is this member's for sure."""
+        lease.check(self._now())
+        if lease.role is not Role.MASTER:
+            self._next_life()
+        elif lease.may_serve(self._now()):
+            self._timeline.note(self.name, "serves on")
+            self._is_leaving = False
+            self._serve(lease)
+        else:
+            self._later(10_000, lambda: self._await_reclaim(lease))
 
     # ------------------------------------------------------------ times
 

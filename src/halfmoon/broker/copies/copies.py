@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from random import Random
 
 from halfmoon.broker.context import Context
 from halfmoon.broker.copies.admission import Admission
-from halfmoon.broker.copies.feeding import Feeding
+from halfmoon.broker.copies.feeding import SLAVES_MAX, Feeding
 from halfmoon.broker.copies.states import States
 from halfmoon.broker.metrics import declared as metrics
 from halfmoon.broker.pairs.lease import Lease
 from halfmoon.broker.pairs.pair import Pair
 from halfmoon.broker.request import Handlers, Reply, Request
+from halfmoon.broker.send.pending_replies import refused
 from halfmoon.broker.service import Service
-from halfmoon.broker.settings import BrokerRole
+from halfmoon.broker.settings import FOLLOWER_TIMEOUT_MS, BrokerRole
 from halfmoon.errors import BrokerError
 from halfmoon.instant import Instant, Steady
 from halfmoon.metrics import Samples
-from halfmoon.store.epochs import Epochs
+from halfmoon.settings import forms
+from halfmoon.store.epochs import MEMBER, Epochs
 from halfmoon.wire.bodies import CopiesState, SlaveState, to_json
 from halfmoon.wire.headers.admin import GetBrokerHaStatus, SwitchMaster, TakeOver
 
+log = logging.getLogger("halfmoon.broker")
+
 EPOCHS = "copiesEpochs"
 """Name of the epochs in the runtime information. Who gives them sends slaves of ours everything that they need."""
+SPARE = "a spare: the pair has two members"
+"""State of a third member."""
+UNWRITABLE = "the lease cannot be written now ({}), so nobody could take over: mend it first"
+"""Refusal of a switch."""
 PAIR, PAIR_EPOCH = "pairState", "pairEpoch"
 """Names of the state of a pair, and of its epoch, in the runtime information; absent where there is none."""
 
@@ -42,9 +51,14 @@ class Copies(Service):
         self.problem: str | None = None
         """Problem of the lease of a pair; None: there is none."""
         self.is_switching = False
-        """An operator wants the follower to take over."""
+        """An operator wants the follower to take over: the program finds out whether that is possible, and answers."""
+        self._switch: Request | None = None
+        self._addresses: dict[str, str] = {}
+        """Where members are reached, by their ids, as they say: their connections come from other ports."""
+        self._pending_replies = context.pending_replies
         if lease is not None:
-            self.pair = Pair(lease, self.feeding, store, settings.slave_timeout_ms, settings.lease_ms, settings.copies_min)
+            follower_ms = settings.slave_timeout_ms or FOLLOWER_TIMEOUT_MS
+            self.pair = Pair(lease, self.feeding, store, follower_ms, settings.lease_ms, settings.copies_min)
             self.feeding.pair = context.pending_replies.states = self.pair
         self._settings = settings
         self._is_waited_for = settings.role is BrokerRole.SYNC_MASTER and settings.copies_wanted > 1
@@ -72,8 +86,8 @@ class Copies(Service):
         """Refuse: a slave takes over. Raises BrokerError."""
         raise BrokerError("this broker is the master already")
 
-    def switch(self, request: Request) -> Reply:
-        """Have the program give the lease to the follower. Raises BrokerError."""
+    def switch(self, request: Request) -> Reply | None:
+        """Have the program give the lease to the follower; it answers with `switched`. Raises BrokerError."""
         pair, why = self.pair, None
         if pair is None:
             why = "it is not in a pair"
@@ -81,13 +95,27 @@ class Copies(Service):
             why = "the pair is not complete: nobody else has everything; start the follower, and wait until it follows"
         elif not any(slave.member in pair.lease.others for slave in self.feeding.slaves.values()):
             why = "the follower is not connected: start it, or look at its log"
+        elif pair.lease.problem is not None:
+            why = UNWRITABLE.format(pair.lease.problem)
+        elif self.is_switching:
+            why = "it does so already"
         if why is not None:
             raise BrokerError(f"this broker cannot give up its role: {why}")
-        self.is_switching = True
-        return Reply()
+        self.is_switching, self._switch = True, request
+        return None
+
+    def switched(self, why_not: str | None) -> None:
+        """Answer the operator who wants the follower to take over: it will, or why it cannot."""
+        request, self._switch, self.is_switching = self._switch, None, False
+        if why_not is not None:
+            log.warning("this broker goes on as the master, although its follower was to take over: %s", why_not)
+        if request is not None:
+            reply = Reply() if why_not is None else refused(BrokerError(f"this broker cannot give up its role: {why_not}"))
+            self._pending_replies.reply_now(request, reply)
 
     def state(self, request: Request) -> Reply:
-        """Return which slaves copy the log, and how far."""
+        """Return which slaves copy the log, and how far; note the address of a member that asks."""
+        self._note_address(request.header(GetBrokerHaStatus))
         slaves = [
             SlaveState(
                 addr=each.remote, slave_ack_offset=each.copied_offset, diff=each.behind_bytes, in_sync=each.is_in_sync,
@@ -101,6 +129,16 @@ class Copies(Service):
         )
         return Reply(body=to_json(state))
 
+    def _note_address(self, asked: GetBrokerHaStatus) -> None:
+        """Note where a member is reached, to show that; what is no member or no address is left out, and so are the oldest."""
+        member, address = asked.member or "", asked.member_addr or ""
+        if self.pair is None or not MEMBER.fullmatch(member) or ";" in address or not forms.ADDRESSES.fits(address):
+            return
+        self._addresses.pop(member, None)
+        self._addresses[member] = address
+        if len(self._addresses) > SLAVES_MAX:
+            del self._addresses[next(iter(self._addresses))]
+
     def texts(self, now: Instant) -> Mapping[str, str]:
         """Return the epochs of the log, and the state of a pair, for the runtime information."""
         texts = {EPOCHS: self.epochs.text()}
@@ -112,12 +150,18 @@ class Copies(Service):
         """Return the role in a pair, and how far each follower is, for people."""
         role = f"master of epoch {pair.epoch}, {'complete' if pair.is_complete else 'alone'}"
         followers = [
-            f"{status.remote} {'follows' if slave.member in pair.lease.others else 'catches up'},"
+            f"{self._addresses.get(slave.member, status.remote)} {self._part(pair, slave.member)},"
             f" {status.behind_bytes:,} bytes and {status.behind_ms / 1000:.1f} s behind"
             for slave, status in zip(self.feeding.slaves.values(), self.feeding.statuses(now))
             if slave.member is not None
         ]
         return f"{role}: {'; '.join(followers) or 'no follower is connected'}"
+
+    def _part(self, pair: Pair, member: str) -> str:
+        """Return what a connected member does in a pair, for people."""
+        if member in pair.lease.others:
+            return "follows"
+        return f"is {SPARE}" if pair.is_complete else "catches up"
 
     def samples(self, broker: tuple[str], now: Instant) -> Samples:
         """Yield how many slaves copy the log, and how far each is behind."""
@@ -142,10 +186,11 @@ def _begun(context: Context, lease: Lease | None) -> Epochs:
     random.setstate(context.random.getstate())  # the broker's own goes on as if nobody had used it
     epochs, recovered = Epochs.load(context.disk, random), context.store.recovered
     last = epochs.rows[-1] if epochs.rows else None
-    if lease is not None:
+    goes_on = last is not None and last.member == epochs.member and not recovered.lost
+    if lease is not None and not (goes_on and last is not None and last.epoch == lease.epoch):
         epochs.begin(lease.epoch, recovered.found_end if last is not None else 0)
     elif last is None:
         epochs.begin(1, 0)
-    elif recovered.lost or last.member != epochs.member:
+    elif not goes_on:
         epochs.begin(last.epoch + 1, recovered.found_end)
     return epochs

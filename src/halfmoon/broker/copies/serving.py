@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from random import Random
 from typing import Any
@@ -29,7 +28,7 @@ from halfmoon.broker.consumers.offsets import PATH as OFFSETS
 from halfmoon.broker.consumers.progress import Progress
 from halfmoon.broker.context import Context
 from halfmoon.broker.copies.accounts import DIFFER, AccountsCheck
-from halfmoon.broker.copies.copies import PAIR
+from halfmoon.broker.copies.copies import PAIR, SPARE
 from halfmoon.broker.copies.lag import CopyLag
 from halfmoon.broker.copies.standby import Standby
 from halfmoon.broker.copies.takeover import Takeover
@@ -42,7 +41,7 @@ from halfmoon.broker.relay import Relay
 from halfmoon.broker.request import Handler, Reply, Request, refusal_of
 from halfmoon.broker.send.pending_replies import refused
 from halfmoon.broker.service import Services
-from halfmoon.broker.settings import BrokerSettings
+from halfmoon.broker.settings import BrokerSettings, with_timeout
 from halfmoon.broker.topics import PATH as TOPICS
 from halfmoon.effects import CoreEffect, Op, Start
 from halfmoon.errors import AccessRefused, BadHeader, BrokerError, RequestNotSupported, ServiceNotAvailable, SystemBusy
@@ -69,7 +68,7 @@ class Serving:
         rule_files: RuleFiles | None = None,
     ) -> None:  # fmt: skip
         self.standby, self.store = standby, standby.store
-        self.settings = settings = replace(settings)
+        self.settings = settings = with_timeout(settings, in_pair=standby.pair_master is not None)
         address = f"{settings.address}:{settings.port}"
         self.access = access_of(settings, rule_files or RuleFiles(disk, self.store.settings.data), now)
         self.context = context = Context.open(settings, self.store, disk, pack_host(address), random, now, self.access)
@@ -279,7 +278,7 @@ class Serving:
         texts = {"nativeVersion": NATIVE or "", "requestsRefused": str(sum(self.peers.refusals.values()))}
         if (master := self.standby.pair_master) is not None:
             epoch = max((row.epoch for row in self.standby.epochs.rows), default=0)
-            texts[PAIR] = f"follower of {master or 'no master'}, epoch {epoch}"
+            texts[PAIR] = f"follower of {master or 'no master'}, epoch {epoch}{f'; {SPARE}' if self.standby.is_spare else ''}"
         faults = [] if (reason := self.standby.unready()) is None else [f"the master's log is not copied: {reason}"]
         if (fault := self.standby.transactions.fault) is not None:
             faults.append(f"{fault} (a broker that starts here reads the log for it)")

@@ -36,7 +36,7 @@ from halfmoon.instant import Instant, Steady
 from halfmoon.logs import RateLimitedLog
 from halfmoon.model import split_address, split_addresses
 from halfmoon.ports import Disk
-from halfmoon.settings import properties_text
+from halfmoon.settings import agreed, properties_text
 from halfmoon.settings.properties import parse_properties
 from halfmoon.store.epochs import Common, EpochRow, Epochs, common_end, parse
 from halfmoon.store.journal import Row
@@ -54,7 +54,7 @@ from halfmoon.wire.bodies import (
     to_json,
 )
 from halfmoon.wire.copying import FILE, NOBODY, WHOLE_LOG, Hello, State
-from halfmoon.wire.headers.admin import GetBrokerConfig, GetBrokerRuntimeInfo
+from halfmoon.wire.headers.admin import GetBrokerConfig, GetBrokerHaStatus, GetBrokerRuntimeInfo
 from halfmoon.wire.headers.delay import GetAllDelayOffset
 from halfmoon.wire.headers.group import GetAllSubscriptiongroupConfig
 from halfmoon.wire.headers.offset import GetAllConsumerOffset
@@ -75,8 +75,6 @@ TABLES: Mapping[str, tuple[type[Any], type[Any]]] = {
     DELAYS: (GetAllDelayOffset, DelayOffsetTable),
 }
 """The request for each table, by the path of its file, and the class of its body."""
-AGREED = ("messageDelayLevel", "maxMessageSize", "aclEnable")
-"""Settings that both members of a pair must have the same: when each delay ends, what the follower can copy, and who is let in."""
 COPIED_TABLES = frozenset({*TABLES, SETTINGS, TRIMS, TIMER, MODES, UPTIME, LOCKS})
 """Every table that a broker saves."""
 NO_MASTER = "the pair has no master"
@@ -125,6 +123,8 @@ class Standby:
         self.problem: str | None = "the master was not asked yet"
         self.pair_master: str | None = None
         """Address of the master of a pair, empty while there is none; None: it is no pair, and the name servers know the master."""
+        self.is_spare = False
+        """It is a third member of a pair."""
         self.cut_at: int | None = None
         """Offset at which this log must be cut before it can follow the master; None: it need not be."""
         self.outdated: str | None = None
@@ -270,6 +270,9 @@ class Standby:
         if not self.following.is_connected:
             self._check_agreed(config)
             yield from self.compare(master)
+            if master.is_ours and self.pair_master is not None:
+                own = f"{self.settings.address}:{self.settings.port}"
+                yield from answer(address, GetBrokerHaStatus(member=self.epochs.member, member_addr=own))
             self._greet(master)
         return master
 
@@ -279,7 +282,7 @@ class Standby:
             return
         text = properties_text(self.settings, self._store_settings)
         mine = {key: value for _, key, value in parse_properties(text)}
-        for key in AGREED:
+        for key in (*agreed(BrokerSettings), *agreed(StoreSettings)):
             if theirs.get(key) != mine[key]:
                 raise NotCopied(
                     f"both members of a pair must have the same {key}: the master has {theirs.get(key)}, here it is {mine[key]}"
@@ -392,8 +395,9 @@ class Standby:
             return False
         if (last := mine[-1].epoch) >= (theirs := master.epochs[-1].epoch):
             raise NotCopied(
-                f"this log has epoch {last}, and the master is that of epoch {theirs}: the lease had an older record, or one"
-                " of them ran without it. Each log may have acknowledged messages that the other lacks: a person decides"
+                f"this log has epoch {last} of {_shown(mine[-1])}, and the master is that of epoch {theirs} of"
+                f" {_shown(master.epochs[-1])}: the lease had an older record, or one of them ran without it. Each log may have"
+                " acknowledged messages that the other lacks: a person decides"
             )
         self.cut_at = common.end
         return True
@@ -504,6 +508,10 @@ def _settled_below(offsets: bytes | None) -> int:
 def _row_after(common: Common, theirs: Sequence[EpochRow]) -> EpochRow | None:
     """Return the epoch with which the master went on after the last one in common; None: it did not, or none is."""
     return None if common.row is None else next((row for row in theirs if row.epoch > common.row.epoch), None)
+
+
+def _shown(row: EpochRow) -> str:
+    return f"member {row.member[:8]}, from offset {row.start} on"
 
 
 def _described(address: str, texts: Mapping[str, str], config: Mapping[str, str]) -> Master:

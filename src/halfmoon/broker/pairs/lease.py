@@ -103,6 +103,12 @@ class Lease:
         self._others: frozenset[str] = frozenset()
         """Members that the record may name, by this source: each turn asks, and it seldom changes."""
         self._release_to: str | None = None
+        self.is_handed_over = False
+        """The release is written: the other member takes the lease at once."""
+        self._proof_from = self._failed_at = LONG_AGO
+        """When a proof was asked for, and when a call of the store last failed."""
+        self._is_reclaimed = False
+        """It serves no more until a proof that was asked for is there: its release may have been written."""
         self._changes = 0
         """Changes of the record of this member although it is no master."""
         self.problem: str | None = "the record was not read yet"
@@ -156,9 +162,15 @@ class Lease:
         record = self.record
         return self.role is Role.FOLLOWER and record is not None and self.member not in record.in_sync
 
+    @property
+    def is_spare(self) -> bool:
+        """Return whether this follower is one too many: the record names the master and another one."""
+        record = self.record
+        return self.role is Role.FOLLOWER and record is not None and len(record.in_sync) > 1 and self.member not in record.in_sync
+
     def may_serve(self, now: Steady) -> bool:
         """Return whether this member is the master at a time."""
-        return self.role is Role.MASTER and now < self.valid_until
+        return self.role is Role.MASTER and now < self.valid_until and not self._is_reclaimed
 
     # ------------------------------------------------------------ what others say
 
@@ -181,10 +193,40 @@ class Lease:
         """Read the record at once: something has happened."""
         self._next_at = min(self._next_at, now)
 
-    def release(self, to: str, now: Steady) -> None:
+    def prove(self, now: Steady) -> None:
+        """Have the record renewed at once: `proof` says whether the lease's system takes writes."""
+        self._proof_from, self._next_at = now, now
+
+    @property
+    def proof(self) -> bool | None:
+        """Return whether a renewal that was sent since `prove` is written; None: it is not known yet."""
+        if self._renewed_at >= self._proof_from:
+            return True
+        return False if self.has_failed or self.role is not Role.MASTER else None
+
+    @property
+    def has_failed(self) -> bool:
+        """Return whether a call of the store failed since `prove` or `release`."""
+        return self._failed_at >= self._proof_from
+
+    def release(self, to: str, now: Steady, why: str) -> None:
         """Let a member take the lease at once: another that is in sync, or this one when it starts again. It serves no more."""
         if self.role is Role.MASTER:
-            self.role, self._release_to, self._next_at = Role.ENDED, to, now
+            after = "the other member takes over" if to != self.member else "no other member can take over"
+            self._end(f"{why}, and {after}", logging.WARNING)
+            self._release_to, self._proof_from, self._next_at = to, now, now
+
+    def reclaim(self, now: Steady) -> None:
+        """Be the master again, after a release that failed, as soon as a renewal is written: then it is written nevermore."""
+        if self.role is Role.ENDED and not self.is_handed_over:
+            self.role, self._release_to, self._is_reclaimed, self._must_read = Role.MASTER, None, True, True
+            self.prove(now)
+            self.check(now)
+
+    def end(self, why: str) -> None:
+        """End the role of a master that cannot go on."""
+        if self.role is Role.MASTER:
+            self._end(why)
 
     @property
     def is_busy(self) -> bool:
@@ -209,7 +251,8 @@ class Lease:
     def check(self, now: Steady) -> None:
         """End the role of a master whose time has run out."""
         if self.role is Role.MASTER and now >= self.valid_until:
-            self._end(f"the lease could not be renewed in time: {self.problem or 'this process did not run'}")
+            unknown = "its system did not answer" if self._busy else "this process did not run"
+            self._end(f"the lease could not be renewed in time: {self.problem or unknown}")
 
     def step(self, now: Steady) -> Step | None:
         """Return the next call of the store; None: nothing is due. `done` must follow each."""
@@ -274,6 +317,9 @@ class Lease:
         if outcome.error is not None:
             if sent is not None:  # the same record was maybe sent before, and it counts from then on
                 self._tried.setdefault(sent.record, sent)
+                if self.role is Role.ENDED and not sent.record.address:
+                    self._release_to = sent.record.holder
+            self._failed_at = now
             self._must_read, self._next_at = True, now + RETRY_MS
             self._said(f"it cannot be {'read' if sent is None else 'written'}: {outcome.error}")
         elif sent is None:
@@ -303,9 +349,15 @@ class Lease:
             if record is None or record.holder != self.member or record.epoch != self._last_epoch:
                 self._end("another member has the lease" if record is not None else "the record is gone")
         elif self.role is Role.ENDED:
-            self._must_read, self._next_at = False, now
+            self._find_released(record, now)
         else:
             self._follow(record, now)
+
+    def _find_released(self, record: LeaseRecord | None, now: Steady) -> None:
+        """Go on to release the lease, if it is there and this member's still."""
+        self._must_read, self._next_at = False, now
+        if record is None or record.holder != self.member:
+            self._release_to = None
 
     def _happened(self, record: LeaseRecord | None, version: str | None) -> _Sent | None:
         """Return the write of unknown outcome that made this version. Another version than they expect: no other ever happens."""
@@ -330,9 +382,20 @@ class Lease:
         self.record, self._version, self._tried, self._seen_at = record, version, {}, now
         self.problem = self._logged = None
         self._must_read = False
-        if self.role is Role.ENDED or record.holder != self.member or not record.address:
+        is_released = record.holder != self.member or not record.address
+        if self.role is Role.MASTER and is_released:
+            self.end("the lease was handed over, although the answer was lost")
+        if self.role is Role.ENDED:
+            self.is_handed_over |= is_released
+            self._release_to, self._next_at = None if is_released else self._release_to, now
+            return
+        if is_released:
             return
         self._renewed_at, self._next_at = sent.at, sent.at + self._lease_ms // RENEWALS
+        if sent.at < self._proof_from:
+            self._next_at = now
+        else:
+            self._is_reclaimed = False
         if self._wanted == record.in_sync:
             self._wanted = None
         elif self._wanted is not None:
@@ -346,9 +409,9 @@ class Lease:
             self._warnings.warning("lease of %s: %s", self._broker, problem)
         self.problem = self._logged = problem
 
-    def _end(self, why: str) -> None:
+    def _end(self, why: str, level: int = logging.ERROR) -> None:
         self.role, self._release_to = Role.ENDED, None
-        log.error("this broker is no longer the master: broker=%s epoch=%d reason=%s", self._broker, self._last_epoch, why)
+        log.log(level, "this broker is no longer the master: broker=%s epoch=%d reason=%s", self._broker, self._last_epoch, why)
 
 
 class _Sent(NamedTuple):

@@ -56,6 +56,7 @@ class Pair:
     ) -> None:  # fmt: skip
         self.lease, self._feeding, self._store, self._follower_ms = lease, feeding, store, follower_ms
         self.stamp_ms = max(lease_ms // STAMPS, 50)
+        self._looked_at: Steady | None = None
         self._joining: str | None = None
         self._join_offset = self._join_states = 0
         self._progress: dict[str, _Progress] = {}
@@ -105,6 +106,7 @@ class Pair:
     def turn(self, now: Instant) -> None:
         """Take what slaves have reported: who joins, who leaves, and how far the copies are."""
         self._slaves = self._connected(now.steady)
+        self._excuse(now.steady)
         for member, slave in self._slaves.items():
             self._note(member, slave, now.steady)
         if len(self._progress) > KNOWN_MAX:
@@ -125,6 +127,17 @@ class Pair:
         if self._store.kept.copied_to(copied) or self.copied_states != before:
             self._feeding.on_copied()
 
+    def _excuse(self, now: Steady) -> None:
+        """Count no time as a follower's silence in which this process did not look: its reports may be here, and not read yet."""
+        gap_ms = 0 if self._looked_at is None else now - self._looked_at
+        self._looked_at = now
+        if gap_ms > self._follower_ms // 2:
+            for member in self._progress.keys() & self._slaves.keys():
+                self._progress[member] = self._progress[member]._replace(at=self._progress[member].at + gap_ms)
+
+    def _lacks(self, known: _Progress) -> bool:
+        return known.copied < self._store.end_offset or known.states < self.count
+
     def _connected(self, now: Steady) -> dict[str, Slave]:
         """Return the slave of each connected member. Two of one id are none: nobody knows which of them would take over."""
         found: dict[str, Slave] = {}
@@ -144,9 +157,13 @@ class Pair:
         self._store.copies_refusal = ALONE if self._needs_copies and not self.is_complete else None
 
     def due(self, now: Steady) -> Steady | None:
-        """Return when a follower has been silent for too long; None: none is waited for."""
-        times = [known.at + self._follower_ms for member in self.waited_for if (known := self._progress.get(member)) is not None]
-        return max(min(times), now + LOOK_MS) if times else None
+        """Return when a follower has been silent for too long, or may be soon; None: none is waited for."""
+        waited_for = [known for member in self.waited_for if (known := self._progress.get(member)) is not None]
+        if not waited_for:
+            return None
+        due = max(min(known.at for known in waited_for) + self._follower_ms, now + LOOK_MS)
+        look = (now if self._looked_at is None else self._looked_at) + self._follower_ms // 4
+        return min(due, look) if any(map(self._lacks, waited_for)) else due
 
     def _copied(self, member: str) -> int:
         known = self._progress.get(member)
@@ -210,5 +227,6 @@ class Pair:
         if named:
             log.warning("the pair is complete: epoch=%d follower=%s", self.epoch, ", ".join(named))
         elif self._told:
-            log.error("the pair is not complete, and goes on with one copy: epoch=%d lost=%s", self.epoch, ", ".join(self._told))
+            after = "nothing new is stored until it is (copies_min=2)" if self._needs_copies else "goes on with one copy"
+            log.error("the pair is not complete, and %s: epoch=%d lost=%s", after, self.epoch, ", ".join(self._told))
         self._told = named

@@ -19,7 +19,7 @@ import msgspec
 from halfmoon.broker.metrics import declared as metrics
 from halfmoon.broker.request import Reply, Request, reply_to
 from halfmoon.broker.service import Service
-from halfmoon.broker.settings import BrokerSettings
+from halfmoon.broker.settings import SLAVE_TIMEOUT_MS, BrokerSettings
 from halfmoon.columns.signing import ACCESS_KEY
 from halfmoon.errors import BrokerError, QueryNotFound, ServiceNotAvailable, SystemBusy
 from halfmoon.instant import LONG_AGO, Instant, Steady
@@ -193,7 +193,7 @@ class PendingReplies(Service):
 
     def _pending(self, done: Done, size_bytes: int, *, durable: bool) -> PendingReply:
         copied = self._waits_for_slaves
-        deadline = self.now.steady + self._settings.slave_timeout_ms if copied else LONG_AGO
+        deadline = self.now.steady + (self._settings.slave_timeout_ms or SLAVE_TIMEOUT_MS) if copied else LONG_AGO
         return PendingReply(self._store.end_offset, done, size_bytes, durable, copied, deadline)
 
     def _add(self, pending: PendingReply) -> None:

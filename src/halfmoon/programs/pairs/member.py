@@ -18,9 +18,11 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from halfmoon.broker.copies.copies import SPARE, UNWRITABLE
 from halfmoon.broker.copies.reach import Reach
 from halfmoon.broker.copies.standby import Standby
 from halfmoon.broker.pairs.lease import Lease, Outcome, Role, Step
+from halfmoon.broker.settings import BrokerRole, BrokerSettings
 from halfmoon.errors import HalfmoonError, LeaseUnavailable, SettingError
 from halfmoon.instant import Steady
 from halfmoon.ports import LeaseStore
@@ -45,6 +47,8 @@ from halfmoon.store.log.cutting import cut_log
 
 log = logging.getLogger("halfmoon.serve")
 
+PROOF_MS = 2_000
+"""Longest wait for the write of the lease that shows, before a switch, that it can be handed over."""
 PAUSE_S = 1.0
 """Pause after a life that failed."""
 LOOK_S = 0.1
@@ -109,7 +113,8 @@ class Member:
             self._life.cancel()
             with suppress(asyncio.CancelledError):
                 await self._life
-        await self._hand_over(within_ms)
+        if not await self._hand_over(within_ms, "this process stops") and self.lease is not None:
+            log.warning("pair %s: the lease was not handed over, and ends by itself: %s", self.name, self._why_not(self.lease))
         await self._end_keeping()
         self._thread.shutdown(wait=False, cancel_futures=True)
         await asyncio.get_running_loop().run_in_executor(None, self._leases.close)
@@ -126,29 +131,65 @@ class Member:
             await self.program.kill()
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    async def _hand_over(self, within_ms: int) -> None:
-        """End the role of a master: nothing more is acknowledged, then whoever has everything may take the lease at once."""
-        program, lease = self.program, self.lease
+    async def _hand_over(self, within_ms: int, why: str, *, once: bool = False) -> bool:
+        """End the role of a master: nothing more is acknowledged, then whoever has everything may take the lease at once.
+
+        Return False if the lease is this member's still. ``once``: it does not try again.
+        """
+        program, lease, is_released = self.program, self.lease, True
         self.program = None
-        if program is None:
-            return
-        other = _follower(program)  # while it is connected still
-        for server in reversed(program.servers):
+        other = None if program is None else _follower(program)  # while it is connected still
+        for server in () if program is None else reversed(program.servers):
             await server.stop(within_ms)
         if lease is not None and lease.role is Role.MASTER:
-            await self._release(lease, other or lease.member, within_ms)
-        await program.close()
+            is_released = await self._release(lease, other or lease.member, within_ms, why, once=once)
+        if program is not None:
+            await program.close()
+        return is_released
 
-    async def _release(self, lease: Lease, to: str, within_ms: int) -> None:
-        """Let a member take the lease at once."""
-        lease.release(to, self._now())
+    async def _release(self, lease: Lease, to: str, within_ms: int, why: str, *, once: bool = False) -> bool:
+        """Let a member take the lease at once; return whether that is written. There is no sense in it once the lease has ended."""
+        until = min(self._now() + within_ms, lease.valid_until)
+        lease.release(to, self._now(), why)
         self._changed.set()
-        try:
-            async with asyncio.timeout(within_ms / 1000):
-                while not lease.is_released or lease.is_busy:
-                    await asyncio.sleep(0.01)
-        except TimeoutError:
-            log.warning("pair %s: the lease was not released in time, and ends by itself: %s", self.name, lease.problem)
+        while not lease.is_handed_over and (not lease.is_released or lease.is_busy):
+            if self._now() >= until or (once and lease.has_failed):
+                return False
+            await asyncio.sleep(0.01)
+        return lease.is_handed_over
+
+    def _why_not(self, lease: Lease) -> str:
+        return lease.problem or ("its system does not answer" if lease.is_busy else "another member has it")
+
+    async def _switch(self, program: Program, lease: Lease) -> bool:
+        """Hand the lease over to the follower, as an operator wants; return whether this member is no master any more.
+
+        It goes on if the lease's system takes no writes: nothing is closed before it took one, and if it fails just then, the
+        master begins again as soon as a renewal shows that nobody has taken the lease.
+        """
+        core, until = program.broker, self._now() + PROOF_MS
+        assert core is not None
+        lease.prove(self._now())
+        while lease.proof is None and self._now() < until:
+            await asyncio.sleep(0.01)
+        if lease.proof is not True:
+            core.copies.switched(UNWRITABLE.format(self._why_not(lease)))
+            program.server.wake()
+            return False
+        core.copies.switched(None)
+        program.server.wake()
+        is_released = await self._hand_over(STOP_MS, "an operator switches the master", once=True)
+        await program.join()
+        if is_released:
+            return True
+        log.warning("pair %s: the lease was not handed over, and its holder tries to keep it: %s", self.name, self._why_not(lease))
+        lease.reclaim(self._now())
+        while lease.role is Role.MASTER and not lease.may_serve(self._now()):
+            lease.check(self._now())
+            await asyncio.sleep(0.01)
+        if lease.role is Role.MASTER:
+            log.warning("this broker is the master still: broker=%s epoch=%d", self.name, lease.epoch)
+        return True
 
     async def _live(self) -> None:
         while self.failure is None:
@@ -165,6 +206,8 @@ class Member:
                     program, self.program = self.program, None
                     await program.kill()
                     await program.join()
+                if not self._stopping and self.lease is not None:
+                    self.lease.end(self.problem or "it failed")
 
     def _said(self, problem: str) -> None:
         if problem != self.problem:
@@ -183,7 +226,7 @@ class Member:
         )  # fmt: skip
         self._keeping = asyncio.get_running_loop().create_task(self._keep(lease))
         await self._follow(lease)
-        if lease.role is Role.MASTER:
+        while lease.role is Role.MASTER:
             await self._serve(lease)
 
     def _epochs(self) -> Epochs:
@@ -195,7 +238,7 @@ class Member:
         disk.lock(LOCK).release()
         self._over.begin()
         epochs = Epochs.load(disk, random_source())
-        epochs.begin_run(lost_power=lost_power(disk), sync_flush=self._settings.store.sync_flush)
+        epochs.begin_run(lost_power=lost_power(disk), sync_flush=self._settings.store.sync_flush, pair=self.name)
         return epochs
 
     async def _follow(self, lease: Lease) -> None:
@@ -227,7 +270,7 @@ class Member:
 
     async def _until_it_ends(self, lease: Lease, core: Standby) -> None:
         """Tell a follower who the master is, until this member has the lease, or its log has to be cut, or to start over."""
-        was_connected = False
+        was_connected, spare_at, lasts_ms = False, self._now(), 2 * self._settings.broker.lease_ms
         while lease.role not in (Role.MASTER, Role.ENDED) and core.cut_at is None and not lease.has_namesake:
             if self._over.is_due(core, may=lease.may_start_over):
                 return
@@ -238,6 +281,11 @@ class Member:
             if was_connected and not core.following.is_connected:
                 lease.look(self._now())
             was_connected = core.following.is_connected
+            if not (lease.is_spare and was_connected):  # one that takes the place of another is one too many for a moment
+                core.is_spare, spare_at = False, self._now()
+            elif not core.is_spare and self._now() - spare_at >= lasts_ms:
+                core.is_spare = True
+                log.warning("pair %s: this member is %s, and two others are in it: stop it, or one of them", self.name, SPARE)
             self.problem = core.unready() if lease.problem is None else f"lease: {lease.problem}"
             await self._wait(LOOK_S)
 
@@ -269,12 +317,10 @@ class Member:
             if core.store.failure is not None and (other := _follower(program)) is not None:
                 await self._fail(program, lease, other, core.store.failure)
                 return
-            if core.copies.is_switching:
-                core.copies.is_switching = False
-                await self._hand_over(STOP_MS)
-                await program.join()
+            if core.copies.is_switching and await self._switch(program, lease):
                 return
             await self._wait(LOOK_S)
+        lease.check(self._now())  # a call of the store may hang, and with it what ends the role
         if self.program is program:
             self.program = None
             await program.kill()
@@ -288,7 +334,8 @@ class Member:
         try:
             await program.kill()
         finally:
-            await self._release(lease, other, STOP_MS)
+            if not await self._release(lease, other, STOP_MS, "its disk failed"):
+                log.warning("pair %s: the lease was not handed over, and ends by itself: %s", self.name, self._why_not(lease))
         await program.join()
 
     # ------------------------------------------------------------ lease
@@ -348,6 +395,11 @@ def _since_boot_ns() -> int:
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
+def _without_effect(own: BrokerSettings) -> dict[str, bool]:
+    """Return the settings of a role that a member of a pair may not have, and whether each is given."""
+    return {"brokerRole": own.role is not BrokerRole.ASYNC_MASTER, "brokerId": own.broker_id != 0}
+
+
 async def member(settings: ServerSettings, data: Path, *, resync: bool = False) -> Program:
     """Return a member of the pair that the settings name, which runs once it is started.
 
@@ -360,6 +412,12 @@ async def member(settings: ServerSettings, data: Path, *, resync: bool = False) 
     own = settings.broker
     if not own.port:
         raise SettingError("a member of a pair needs a port of its own: set broker.port (--broker-port)")
+    if not own.nameserver:
+        log.warning("broker %s has no name server, so clients do not find it: give --nameserver or HALFMOON_NAMESERVER", own.name)
+    idle = [key for key, is_given in _without_effect(own).items() if is_given]
+    if idle:
+        log.warning("pair %s/%s: the lease says who is the master, and has no use for: %s", own.cluster, own.name, ", ".join(idle))
+        settings = settings._replace(broker=replace(own, role=BrokerRole.ASYNC_MASTER, broker_id=0))
     found = Member(settings, data, lease_store(own.lease, f"{own.cluster}/{own.name}"), resync=resync)
     for port in (own.port, own.slave_port or own.port + 1):
         await (await server_on(settings.host, port, lambda _host, _port: NullCore(), found.clock, None)).abort()

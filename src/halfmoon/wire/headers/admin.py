@@ -34,7 +34,10 @@ class CleanExpiredConsumequeue(Header):
 
 @request(907, "GET_BROKER_HA_STATUS", since="5.0.0", needs=account(LOOK))
 class GetBrokerHaStatus(Header):
-    """Ask which slaves copy a master's log, and how far: reply body `CopiesState`."""
+    """Ask which slaves copy a master's log, and how far: reply body `CopiesState`. A member of a pair tells its address so."""
+
+    member: str | None = None  # the id of the member that asks: 32 hex digits
+    member_addr: str | None = None  # where clients reach it
 
 
 @request(31060, "SWITCH_MASTER", since="Halfmoon", needs=ADMIN)
