@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+import halfmoon
+from halfmoon.errors import HalfmoonError
 from tests.interop.failover_load import Load, check
 from tests.interop.pairs import Pair
 from tests.runtime.leases.systems import EtcdSystem, PostgresSystem
@@ -66,3 +68,67 @@ def test_a_stopped_master_that_goes_on_acknowledges_nothing(pair: Pair) -> None:
     load.goes_on()
     pair.wait_complete()
     check(pair.nameserver, load.stop())
+
+
+@pytest.fixture
+def silent(tmp_path: Path) -> Iterator[Pair]:
+    """A complete pair with the default lease of 6 s."""
+    system = PostgresSystem()
+    pair = Pair(tmp_path / "pair", system.url, lease_ms=6000)
+    try:
+        pair.start("a")
+        pair.start("b")
+        pair.wait_complete()
+        yield pair
+    finally:
+        pair.close()
+        system.close()
+
+
+GAP_S_MAX = 10
+
+
+@pytest.mark.parametrize("timeout_ms", [15_000, 3_000])
+def test_a_producer_goes_on_within_ten_seconds_after_its_master_fell_silent(silent: Pair, timeout_ms: int) -> None:
+    sent: list[float] = []
+    errors: list[HalfmoonError] = []
+    with halfmoon.Producer(group="P_silent", nameserver=silent.nameserver, send_timeout_ms=timeout_ms) as producer:
+
+        def send(number: int) -> None:
+            try:
+                producer.send(halfmoon.Message("silent", b"%d" % number))
+            except HalfmoonError as exc:
+                errors.append(exc)
+            else:
+                sent.append(time.monotonic())
+
+        for number in range(20):
+            send(number)
+        assert (len(sent), errors) == (20, [])
+        master = silent.master()
+        assert master is not None
+        stand_still(silent.members[master].pid)
+        began = time.monotonic()
+        while time.monotonic() < began + 2 * GAP_S_MAX and len(sent) < 100:
+            send(len(sent))
+    gap_s = max(later - earlier for earlier, later in zip(sent, sent[1:], strict=False))
+    print(f"send_timeout_ms={timeout_ms}: gap {gap_s:.1f} s, {len(errors)} errors")
+    assert len(sent) == 100
+    assert gap_s < GAP_S_MAX
+    assert all(error.retry for error in errors), errors
+    if timeout_ms > GAP_S_MAX * 1000:
+        assert errors == []
+        assert _stored(silent, "silent") == [b"%d" % number for number in range(100)]
+
+
+def _stored(pair: Pair, topic: str) -> list[bytes]:
+    """Return the bodies of all messages of a topic, in the order of their numbers."""
+    pulled = []
+    with halfmoon.PullConsumer(group="C_silent", nameserver=pair.nameserver) as consumer:
+        for queue in consumer.queues(topic):
+            offset = consumer.min_offset(queue)
+            while offset < consumer.max_offset(queue):
+                result = consumer.pull(queue, offset)
+                pulled += [message.body for message in result.messages]
+                offset = result.next_offset
+    return sorted(pulled, key=int)
