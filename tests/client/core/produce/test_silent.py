@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from halfmoon.client.core.produce.attempts import PAUSE_MS_MAX
+from halfmoon.client.core.produce.attempts import ATTEMPT_MS_MIN, PAUSE_MS_MAX, SILENT_ATTEMPT_MS
 from halfmoon.client.core.produce.transaction import OpenHalf
 from halfmoon.errors import HalfmoonError, RequestTimeout, SendFailed
 from halfmoon.model import REPEAT, Message, MessageQueue
@@ -85,11 +85,11 @@ def test_a_send_with_enough_time_outlasts_a_silent_master_and_is_marked(way: str
 
     script.run(WAYS[way](pair))
 
-    assert TAKEOVER_MS <= script.now - begin < 10_000
+    assert TAKEOVER_MS <= script.now - begin < 8_000
     first, *others = script.asked(SendMessageV2)[before:]
     assert first.address == "first:1"
     assert others[-1].address == "second:1"
-    assert len(others) <= 3
+    assert len(others) <= 4
     assert REPEAT not in decode(first.request.properties.encode())
     assert all(REPEAT in decode(seen.request.properties.encode()) for seen in others)
 
@@ -123,8 +123,8 @@ def test_short_sends_to_a_silent_master_say_that_nobody_knows_and_go_on_after_th
         else:
             break
 
-    assert script.now - begin < 10_000
-    assert len(errors) == 3
+    assert script.now - begin < (10_000 if way in BATCH else 8_000)
+    assert len(errors) == (3 if way in BATCH else 2)
     assert all(isinstance(error, SendFailed | RequestTimeout) and error.retry for error in errors)
     assert all(error.may_be_stored for error in errors if isinstance(error, SendFailed))
 
@@ -211,3 +211,17 @@ def test_a_full_disk_of_a_broker_alone_is_no_reason_to_wait():
         script.run(sender.send(ORDER))
 
     assert script.now - begin < 100
+
+
+def test_a_master_that_answers_again_has_the_time_that_it_had_before():
+    script = Scripted()
+    pair = SilentPair(script, 1 << 40, send_timeout_ms=LONG_MS)
+    stores = stored()
+    script.on(SendMessageV2, SILENT, stores)
+    before = len(script.asked(SendMessageV2))
+
+    for _ in range(2):
+        script.run(pair.sender.send(ORDER))
+
+    waits = [seen.timeout_ms for seen in script.asked(SendMessageV2)[before:]]
+    assert waits == [ATTEMPT_MS_MIN, SILENT_ATTEMPT_MS, ATTEMPT_MS_MIN]

@@ -55,6 +55,9 @@ IS_SLAVE = "is a slave"
 ATTEMPT_MS_MIN, ATTEMPTS_IN_TIME = 3_000, 5
 """An attempt at a broker with several members has a fifth of the send's time, but not less than this: 3 s of 15 s."""
 
+SILENT_MS, SILENT_ATTEMPT_MS = 10_000, 1_500
+"""For how long after an attempt without an answer a master counts as silent, and how long further attempts at it are waited for."""
+
 LOOK_MS_MIN = 100
 """At least so long the name servers are waited for after an attempt without an answer, so that the next send knows the route."""
 
@@ -82,10 +85,26 @@ class FirstAttempt(msgspec.Struct, gc=False):
 
 
 class UnansweredSends:
-    """The brokers that may have a message, by its id. Safe to use from many threads."""
+    """The brokers that may have a message, by its id, and the masters that are silent. Safe to use from many threads."""
 
     def __init__(self) -> None:
         self._brokers: dict[str, str] = {}
+        self._silent: dict[str, tuple[str, int]] = {}
+        """By broker name: the address that did not answer, and until when that counts (steady)."""
+
+    def fell_silent(self, queue: MessageQueue, address: str, at: int) -> None:
+        """Note that the master of a queue's broker did not answer an attempt in its time."""
+        self._silent[queue.broker_name] = address, at + SILENT_MS
+
+    def is_silent(self, queue: MessageQueue, address: str | None, at: int) -> bool:
+        """Return whether the master at an address did not answer an attempt just now."""
+        silent, until = self._silent.get(queue.broker_name, ("", at)) if self._silent else ("", at)
+        return silent == address and at < until
+
+    def answered(self, queue: MessageQueue) -> None:
+        """Note that the master of a queue's broker answers."""
+        if self._silent:
+            self._silent.pop(queue.broker_name, None)
 
     def note(self, outgoing: Outgoing, queue: MessageQueue, error: NetworkError) -> None:
         """Remember an attempt that left and was not answered."""
@@ -104,12 +123,15 @@ class UnansweredSends:
         return next((queue for queue in info.queues if queue.broker_name == name), None)
 
 
-def attempt_ms(outgoing: Outgoing, budget_ms: int) -> int:
+def attempt_ms(outgoing: Outgoing, budget_ms: int, *, is_silent: bool) -> int:
     """Return how long an attempt at a broker with several members is waited for, of the time of a send.
 
-    A message that a broker would store twice if it was sent again is sent again only after two thirds of the time.
+    ``is_silent``: its master did not answer the attempt before. A message that a broker would store twice if it was sent again is
+    sent again only after two thirds of the time.
     """
-    return max(ATTEMPT_MS_MIN, budget_ms // ATTEMPTS_IN_TIME if outgoing.is_stored_once else budget_ms * 2 // 3)
+    if not outgoing.is_stored_once:
+        return max(ATTEMPT_MS_MIN, budget_ms * 2 // 3)
+    return SILENT_ATTEMPT_MS if is_silent else max(ATTEMPT_MS_MIN, budget_ms // ATTEMPTS_IN_TIME)
 
 
 def may_get_master(error: Exception, *, has_member: bool) -> bool:

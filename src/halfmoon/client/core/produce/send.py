@@ -132,8 +132,9 @@ class Sender:
             target = at_once(self.target(message, queue, selector, key))
         outgoing = self.outgoing(message, topic, born_ms)
         chosen = target or self.unanswered.queue(outgoing, info) or choose_queue(info, None, self.faults, begin)
-        wait_ms = self._wait_ms(outgoing, chosen, budget_ms, budget_ms)
-        return FirstAttempt(outgoing, info, chosen, target, self._known_address(chosen) or "", begin, budget_ms, wait_ms)
+        address = self._known_address(chosen) or ""
+        wait_ms = self._wait_ms(outgoing, chosen, address, begin, begin, budget_ms)
+        return FirstAttempt(outgoing, info, chosen, target, address, begin, budget_ms, wait_ms)
 
     def continue_send(self, first: FirstAttempt, error: Exception | None, *, asynchronous: bool) -> Op[SendResult]:
         """Go on after a first attempt that failed with an error, or (None) could not be made at once; as `send`."""
@@ -406,11 +407,10 @@ class Sender:
         """
         address = self._known_address(queue) or (yield from self._address(queue))
         start: int = yield _STEADY
-        if (left := budget_ms - (start - begin)) <= 0:
+        if (wait_ms := self._wait_ms(outgoing, queue, address, start, begin, budget_ms)) <= 0:
             raise TooManyRequests("the time for the send was over before it left", address)
         born_ms: int = yield _NOW
         try:
-            wait_ms = self._wait_ms(outgoing, queue, left, budget_ms)
             reply: Command = yield Call(address, self.header(outgoing, queue, born_ms), outgoing.body, wait_ms)
             result = send_result(reply, outgoing, queue, address, self.settings.namespace)
         except (NetworkError, BrokerError) as exc:
@@ -422,13 +422,17 @@ class Sender:
                 raise
             again = outgoing.repeated() if isinstance(exc, ServiceNotAvailable) else outgoing
             return (yield from self.attempt(again, queue, begin, budget_ms))
+        self.unanswered.answered(queue)
         if self.faults.enabled or self.tracer is not None:
             yield from self._note(outgoing, queue, address, born_ms, start, result)
         return result
 
-    def _wait_ms(self, outgoing: Outgoing, queue: MessageQueue, left_ms: int, budget_ms: int) -> int:
+    def _wait_ms(self, outgoing: Outgoing, queue: MessageQueue, address: str, at: int, begin: int, budget_ms: int) -> int:
         """Return how long the answer to an attempt is waited for: a part of the time where another member may take over."""
-        return min(left_ms, attempt_ms(outgoing, budget_ms)) if self.routes.has_slave(queue.broker_name) else left_ms
+        left = begin + budget_ms - at
+        if not self.routes.has_slave(queue.broker_name):
+            return left
+        return min(left, attempt_ms(outgoing, budget_ms, is_silent=self.unanswered.is_silent(queue, address, at)))
 
     def _repeats(self, outgoing: Outgoing, queue: MessageQueue, address: str, error: Exception, end: int) -> Op[bool]:
         """Ask for the route after an attempt without an answer; return whether to repeat it, which the message says from now on."""
@@ -436,6 +440,7 @@ class Sender:
         yield from on_loop(self.routes.look_for(wrap(queue.topic, self.settings.namespace), queue.broker_name, wait_ms))
         if isinstance(error, RequestTimeout):
             outgoing.properties = outgoing.repeated().properties
+            self.unanswered.fell_silent(queue, address, (yield from steady()))
         has_other = self.routes.has_slave(queue.broker_name) or self._known_address(queue) != address
         return has_other and self.running and (yield from steady()) < end
 
