@@ -72,3 +72,15 @@ def test_early_rounds_ask_about_a_half_message_once_an_interval(make_talk):
         talk.wait(1000)
         asked += len(checks(talk))
     assert asked == 1
+
+
+def test_a_check_whose_answer_went_to_the_master_before_is_asked_again_soon(make_talk):
+    talk = make_talk(transaction_timeout_ms=2_000)
+    produce(talk, GROUP)
+    prepare(talk, "a")
+    talk.wait(65_000)
+    assert len(checks(talk)) == 1
+    member_of_a_pair(talk)
+    produce(talk, GROUP)
+    talk.wait(5_000)
+    assert len(checks(talk)) == 1

@@ -92,6 +92,7 @@ class Checks:
         self._expire, self._uptime, self._warn, self._access = expire, uptime, warn, context.access
         self.counters = CheckCounters()
         self._early_until = now.steady + settings.transaction_check_interval_ms if settings.lease else now.steady
+        self._answers_lost_ms = now.date if settings.lease else 0  # answers to checks before this went to the master before
         self.next_round_at = now.steady + self._pause_ms(now.steady)
         self.on_round: Callable[[], None] = lambda: None
         self._at: int | None = None  # where the round is; None: none is under way
@@ -278,6 +279,8 @@ class Checks:
         """Whether somebody is being asked about a half message. Once nobody was left to ask, its interval is that of rounds."""
         if last.answer == Answer.NOT_MINE:
             return self.walks.waits(half.index)
+        if last.sent_s * 1000 < self._answers_lost_ms:
+            return False
         return 0 <= now - last.sent_s * 1000 < self._settings.transaction_check_interval_ms
 
     def _is_ripe(self, half: Half, now: int) -> bool:

@@ -368,7 +368,9 @@ class Transactions:
         yield Tell(address, request, b"", self.settings.send_timeout_ms, remark)
         if (tracer := self.sender.tracer) is not None:
             topic, at = request.topic or "", (yield from now())
-            tracer.ended(half.message, topic, half.result.msg_id, address, state, at, from_check=request.from_transaction_check)
+            tracer.ended(
+                half.message, topic, half.result.msg_id, address, state, at, from_check=bool(request.from_transaction_check)
+            )
 
     def _may_tell_again(self, request: EndTransaction, address: str, state: LocalTransactionState) -> bool:
         """Return whether a second phase that did not leave decides something, and another member of the broker may take it."""
