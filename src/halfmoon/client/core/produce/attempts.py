@@ -89,22 +89,17 @@ class UnansweredSends:
 
     def __init__(self) -> None:
         self._brokers: dict[str, str] = {}
-        self._silent: dict[str, tuple[str, int]] = {}
+        self.silent: dict[str, tuple[str, int]] = {}
         """By broker name: the address that did not answer, and until when that counts (steady)."""
 
     def fell_silent(self, queue: MessageQueue, address: str, at: int) -> None:
         """Note that the master of a queue's broker did not answer an attempt in its time."""
-        self._silent[queue.broker_name] = address, at + SILENT_MS
+        self.silent[queue.broker_name] = address, at + SILENT_MS
 
     def is_silent(self, queue: MessageQueue, address: str | None, at: int) -> bool:
         """Return whether the master at an address did not answer an attempt just now."""
-        silent, until = self._silent.get(queue.broker_name, ("", at)) if self._silent else ("", at)
+        silent, until = self.silent.get(queue.broker_name, ("", at))
         return silent == address and at < until
-
-    def answered(self, queue: MessageQueue) -> None:
-        """Note that the master of a queue's broker answers."""
-        if self._silent:
-            self._silent.pop(queue.broker_name, None)
 
     def note(self, outgoing: Outgoing, queue: MessageQueue, error: NetworkError) -> None:
         """Remember an attempt that left and was not answered."""

@@ -133,7 +133,8 @@ class Sender:
         outgoing = self.outgoing(message, topic, born_ms)
         chosen = target or self.unanswered.queue(outgoing, info) or choose_queue(info, None, self.faults, begin)
         address = self._known_address(chosen) or ""
-        wait_ms = self._wait_ms(outgoing, chosen, address, begin, begin, budget_ms)
+        has_slave = self.routes.has_slave(chosen.broker_name)
+        wait_ms = self._part_of(budget_ms, outgoing, chosen, address, begin, budget_ms) if has_slave else budget_ms
         return FirstAttempt(outgoing, info, chosen, target, address, begin, budget_ms, wait_ms)
 
     def continue_send(self, first: FirstAttempt, error: Exception | None, *, asynchronous: bool) -> Op[SendResult]:
@@ -407,11 +408,14 @@ class Sender:
         """
         address = self._known_address(queue) or (yield from self._address(queue))
         start: int = yield _STEADY
-        if (wait_ms := self._wait_ms(outgoing, queue, address, start, begin, budget_ms)) <= 0:
+        if (left := budget_ms - (start - begin)) <= 0:
             raise TooManyRequests("the time for the send was over before it left", address)
         born_ms: int = yield _NOW
         try:
-            reply: Command = yield Call(address, self.header(outgoing, queue, born_ms), outgoing.body, wait_ms)
+            if self.routes.has_slave(queue.broker_name):
+                left = self._part_of(left, outgoing, queue, address, start, budget_ms)
+            header = send_header(outgoing, queue, self.group, self.settings, born_ms)
+            reply: Command = yield Call(address, header, outgoing.body, left)
             result = send_result(reply, outgoing, queue, address, self.settings.namespace)
         except (NetworkError, BrokerError) as exc:
             yield from self._note(outgoing, queue, address, born_ms, start, None)
@@ -422,17 +426,14 @@ class Sender:
                 raise
             again = outgoing.repeated() if isinstance(exc, ServiceNotAvailable) else outgoing
             return (yield from self.attempt(again, queue, begin, budget_ms))
-        self.unanswered.answered(queue)
+        self.unanswered.silent.pop(queue.broker_name, None)
         if self.faults.enabled or self.tracer is not None:
             yield from self._note(outgoing, queue, address, born_ms, start, result)
         return result
 
-    def _wait_ms(self, outgoing: Outgoing, queue: MessageQueue, address: str, at: int, begin: int, budget_ms: int) -> int:
-        """Return how long the answer to an attempt is waited for: a part of the time where another member may take over."""
-        left = begin + budget_ms - at
-        if not self.routes.has_slave(queue.broker_name):
-            return left
-        return min(left, attempt_ms(outgoing, budget_ms, is_silent=self.unanswered.is_silent(queue, address, at)))
+    def _part_of(self, left_ms: int, outgoing: Outgoing, queue: MessageQueue, address: str, at: int, budget_ms: int) -> int:
+        """Return how long the answer to an attempt is waited for where another member may take over, of the time that is left."""
+        return min(left_ms, attempt_ms(outgoing, budget_ms, is_silent=self.unanswered.is_silent(queue, address, at)))
 
     def _repeats(self, outgoing: Outgoing, queue: MessageQueue, address: str, error: Exception, end: int) -> Op[bool]:
         """Ask for the route after an attempt without an answer; return whether to repeat it, which the message says from now on."""
@@ -454,7 +455,6 @@ class Sender:
             self.tracer.sent(outgoing, queue, address, born_ms, born_ms + over - start, result)
 
     def header(self, outgoing: Outgoing, queue: MessageQueue, at: int) -> SendMessageV2:
-        """Return the header of an attempt to send a message to a queue."""
         return send_header(outgoing, queue, self.group, self.settings, at)
 
     def broker_address(self, topic: str, broker_name: str) -> Op[str]:

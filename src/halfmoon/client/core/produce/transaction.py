@@ -346,31 +346,25 @@ class Transactions:
                 broker_name=result.queue.broker_name,
             )
             remark = None if error is None else remark_of("executeLocalTransactionBranch exception: ", error)
-            address = self._address(request, place.address)
+            address = self.instance.routes.master(result.queue.broker_name) or place.address
             try:
-                yield from self._tell(half, request, address, state, remark)
+                yield Tell(address, request, b"", self.settings.send_timeout_ms, remark)
             except NetworkError as exc:
                 if not self._may_tell_again(request, address, state):
                     raise
                 what = _described(half.message)
                 log.info("second phase not sent, it follows with the next master: state=%s %s reason=%s", state.name, what, exc)
                 yield from on_loop(spawn(self._tell_again(half, request, place.address, state, remark), "second phase"))
+                return
+            if self.sender.tracer is not None:
+                yield from self._trace(half, request, address, state)
         except Exception as exc:
             _log_not_sent(half, state, exc)
 
-    def _address(self, request: EndTransaction, first: str) -> str:
-        """Return where a second phase goes: to the broker's master, or to the address that stored the half message."""
-        return self.instance.routes.master(request.broker_name or "") or first
-
-    def _tell(
-        self, half: OpenHalf, request: EndTransaction, address: str, state: LocalTransactionState, remark: str | None
-    ) -> Op[None]:
-        yield Tell(address, request, b"", self.settings.send_timeout_ms, remark)
+    def _trace(self, half: OpenHalf, request: EndTransaction, address: str, state: LocalTransactionState) -> Op[None]:
         if (tracer := self.sender.tracer) is not None:
-            topic, at = request.topic or "", (yield from now())
-            tracer.ended(
-                half.message, topic, half.result.msg_id, address, state, at, from_check=bool(request.from_transaction_check)
-            )
+            topic, from_check, at = request.topic or "", bool(request.from_transaction_check), (yield from now())
+            tracer.ended(half.message, topic, half.result.msg_id, address, state, at, from_check=from_check)
 
     def _may_tell_again(self, request: EndTransaction, address: str, state: LocalTransactionState) -> bool:
         """Return whether a second phase that did not leave decides something, and another member of the broker may take it."""
@@ -390,7 +384,9 @@ class Transactions:
                 pause = min(pause * 2, PAUSE_MS_MAX)
                 yield from self.instance.routes.look_for(request.topic or "", request.broker_name or "")
                 try:
-                    yield from self._tell(half, request, self._address(request, first), state, remark)
+                    address = self.instance.routes.master(request.broker_name or "") or first
+                    yield Tell(address, request, b"", self.settings.send_timeout_ms, remark)
+                    yield from self._trace(half, request, address, state)
                     return
                 except NetworkError:
                     if (yield from steady()) >= end or not self.sender.running:
