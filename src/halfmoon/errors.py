@@ -208,17 +208,21 @@ class NotWritable(NoRoute):
 class SendFailed(HalfmoonError):
     """Every attempt of a send failed. Attributes name the topic, the brokers tried, the cost in ms and the last cause's code.
 
-    ``retry`` is that of the last cause where each broker of the topic refused it; else True.
+    ``retry`` is that of the last cause where each broker of the topic refused it; else True. ``may_be_stored``: an attempt got no
+    answer, so nobody knows whether the message is stored.
     """
 
     retry = True
 
     def __init__(
-        self, topic: str, brokers: list[str], cost_ms: int, code: int, cause: BaseException | None = None, *, retry: bool = False
-    ) -> None:
+        self, topic: str, brokers: list[str], cost_ms: int, code: int, cause: BaseException | None = None, *, retry: bool = False,
+        may_be_stored: bool = False,
+    ) -> None:  # fmt: skip
         tried = f"{len(brokers)} attempt{'' if len(brokers) == 1 else 's'} in {cost_ms} ms, at {', '.join(brokers)}"
         reason = failure_text(brokers[-1] if brokers else "", cause)
-        super().__init__(f"Could not send to {topic}: {reason} ({tried})")
+        unknown = "; without an answer nobody knows whether it is stored" if may_be_stored else ""
+        super().__init__(f"Could not send to {topic}: {reason} ({tried}){unknown}")
+        self.may_be_stored = may_be_stored
         self.topic, self.brokers, self.cost_ms, self.code, self.cause = topic, brokers, cost_ms, code, cause
         self.retry = retry or not isinstance(cause, HalfmoonError) or cause.retry
 

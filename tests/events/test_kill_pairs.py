@@ -17,10 +17,11 @@ from pathlib import Path
 import pytest
 
 from halfmoon.errors import HalfmoonError
+from halfmoon.events import Publisher
 from tests.events.outcomes.consuming_victim import effects, make_effects
 from tests.events.outcomes.forked import Forked
 from tests.events.outcomes.services import ENDLESS, Restarted, consuming, options, published
-from tests.events.outcomes.shop import PROPORTIONS, Shop
+from tests.events.outcomes.shop import CODE, PROPORTIONS, Order, Shop
 from tests.events.outcomes.victim import die, start
 from tests.events.real_databases import Postgres, plain
 from tests.interop.dropping_proxy import SETTINGS, DroppingProxy, complete, lose_master
@@ -75,6 +76,48 @@ def test_half_messages_in_doubt_are_decided_by_checks_of_the_new_master(
         assert shop.seen() == {committed: 1}
         assert shop.visible() == 1
     finally:
+        shop.close()
+
+
+RARE_ROUNDS = {"transactionTimeOut": 2_000, "transactionCheckInterval": 60_000}
+NO_ROUNDS = {"transactionTimeOut": 60_000, "transactionCheckInterval": 60_000}
+SOON_S = 20
+"""Within this a transaction is decided after a takeover; the rounds of checks are further apart."""
+
+
+@pytest.mark.parametrize("pair", [RARE_ROUNDS], ids=["rare rounds"], indirect=True)
+def test_a_new_master_asks_soon_about_what_the_lost_one_left_though_its_rounds_are_rare(
+    pair: Pair, proxy: DroppingProxy, postgres_url: str
+):
+    shop = Shop(pair, postgres_url, "soon")
+    try:
+        committed = die(shop, postgres_url, "after commit before decide")
+        lose_master(pair, proxy)
+        shop.events.start()
+        until(lambda: not _pending(shop), "the decision", within_s=SOON_S)
+        until(lambda: shop.seen() == {committed: 1}, "the event")
+    finally:
+        shop.close()
+
+
+@pytest.mark.parametrize("pair", [NO_ROUNDS], ids=["no rounds"], indirect=True)
+def test_a_commit_while_there_is_no_master_reaches_the_next_one_without_a_check(
+    pair: Pair, proxy: DroppingProxy, postgres_url: str
+):
+    shop = Shop(pair, postgres_url, "between")
+    events = Publisher(shop.producers, pair.nameserver, session=shop.Session, topics=[shop.topic])
+    try:
+        with shop.Session.begin() as session:
+            event = events.event(shop.topic, CODE, {"paid": 42})
+            session.add(Order(number=f"o-{event.id}", event_id=event.id))
+            session.flush()
+            events.publish(event)
+            killed = pair.kill_master()
+        pair.wait_taken_over(killed)
+        until(lambda: not _pending(shop), "the decision", within_s=SOON_S)
+        until(lambda: shop.seen() == {event.id: 1}, "the event")
+    finally:
+        events.close()
         shop.close()
 
 

@@ -22,10 +22,11 @@ from halfmoon.client.core.consume.pull_consumer import HandedOut, PullConsumerCo
 from halfmoon.client.core.consume.push_consumer import PushConsumerCore
 from halfmoon.client.core.instance import Instance
 from halfmoon.client.core.names import check_group
+from halfmoon.client.core.produce.attempts import FirstAttempt
 from halfmoon.client.core.produce.linger import LingeringSender
 from halfmoon.client.core.produce.requests import Requests
 from halfmoon.client.core.produce.selector import Selector, select_by_hash
-from halfmoon.client.core.produce.send import FirstAttempt, Sender
+from halfmoon.client.core.produce.send import Sender
 from halfmoon.client.core.produce.send_result import Callback, send_result, tell_callback
 from halfmoon.client.core.produce.tracing import Tracer
 from halfmoon.client.core.produce.transaction_check import answer_not_mine
@@ -209,7 +210,7 @@ class AsyncProducer(Client[ProducerSettings]):
         if first is None:
             return None
         header = self.sender.header(first.outgoing, first.queue, born_ms)
-        return first, connections.begin(first.address, header, first.outgoing.body, first.budget_ms)
+        return first, connections.begin(first.address, header, first.outgoing.body, first.wait_ms)
 
     async def _ended(self, first: FirstAttempt, reply: asyncio.Future[Command] | None, *, asynchronous: bool = False) -> SendResult:
         """Return the result of a send that was begun, making all further attempts."""

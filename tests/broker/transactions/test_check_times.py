@@ -1,5 +1,7 @@
 """When half messages are asked about: the defaults of RocketMQ 4.7.1, and what settings make of them."""
 
+from dataclasses import replace
+
 import pytest
 
 from halfmoon.broker.settings import BrokerSettings
@@ -45,3 +47,40 @@ def test_the_rounds_come_as_often_as_the_setting_says(make_talk):
 def test_the_least_age_of_what_is_asked_about_is_what_the_setting_says(make_talk, timeout_ms, round_ms):
     asked = asked_after(make_talk(transaction_timeout_ms=timeout_ms), {"a": 50_000}, 130_000)
     assert round_ms <= asked["a"] <= round_ms + 1000
+
+
+def member_of_a_pair(talk):
+    """Have a broker begin as the master of a pair would."""
+    talk.settings = replace(talk.settings, lease="etcd://127.0.0.1:2379/halfmoon")
+    talk.restart()
+    return talk
+
+
+def test_a_member_of_a_pair_that_begins_asks_early_about_what_the_master_before_it_left(make_talk):
+    asked = asked_after(member_of_a_pair(make_talk()), {"a": 0, "b": 14_000, "later": 56_000}, 130_000)
+    assert 6_000 <= asked["a"] <= 13_000
+    assert 20_000 <= asked["b"] <= 27_000
+    assert 115_000 <= asked["later"] <= 127_000  # after its first interval rounds come as they always do
+
+
+def test_early_rounds_ask_about_a_half_message_once_an_interval(make_talk):
+    talk = member_of_a_pair(make_talk())
+    produce(talk, GROUP)
+    prepare(talk, "a")
+    asked = 0
+    for _ in range(55):
+        talk.wait(1000)
+        asked += len(checks(talk))
+    assert asked == 1
+
+
+def test_a_check_whose_answer_went_to_the_master_before_is_asked_again_soon(make_talk):
+    talk = make_talk(transaction_timeout_ms=2_000)
+    produce(talk, GROUP)
+    prepare(talk, "a")
+    talk.wait(65_000)
+    assert len(checks(talk)) == 1
+    member_of_a_pair(talk)
+    produce(talk, GROUP)
+    talk.wait(5_000)
+    assert len(checks(talk)) == 1

@@ -52,7 +52,7 @@ def test_arguments_that_do_not_go_together_are_refused_at_once(arguments: dict[s
 
 
 @pytest.mark.parametrize(
-    ("wrong", "right"), [("sent_timeout_ms", "send_timeout_ms"), ("trys_max", "tries_max"), ("sesssion", "session")]
+    ("wrong", "right"), [("sent_timeout_ms", "timeout_ms"), ("trys_max", "tries_max"), ("sesssion", "session")]
 )
 def test_a_setting_that_is_unknown_is_refused_with_the_one_that_was_meant(wrong: str, right: str) -> None:
     with pytest.raises(SettingError, match=f"'{wrong}'; did you mean '{right}'"):
@@ -65,7 +65,7 @@ def test_a_setting_that_is_unknown_is_refused_with_the_one_that_was_meant(wrong:
     [
         ({"nameserver": "localhost"}, "nameserver: not an address of the form host:port: 'localhost'"),
         ({"nameserver": ["127.0.0.1:9876", 9877]}, "nameserver = "),
-        ({"nameserver": "127.0.0.1:9876", "send_timeout_ms": "3 s"}, "send_timeout_ms = '3 s'"),
+        ({"nameserver": "127.0.0.1:9876", "heartbeat_ms": "3 s"}, "heartbeat_ms = '3 s'"),
         ({"nameserver": "127.0.0.1:9876", "compress_type": "GZIP"}, "compress_type = 'GZIP'"),
         ({"nameserver": "127.0.0.1:9876", "access_key": "shop"}, "access_key and secret_key"),
         ({"nameserver": "127.0.0.1:9876", "credentials": "not/there"}, "not/there: the credentials cannot be read"),
@@ -78,6 +78,11 @@ def test_client_settings_that_do_not_fit_are_refused_by_the_constructor_and_not_
 ) -> None:
     with pytest.raises(UsageError, match=re.escape(told)):
         Publisher(**{"group": "P_shop", **settings}, lazy=lazy)
+
+
+def test_the_time_of_a_send_is_refused_with_the_name_of_a_publishers_own() -> None:
+    with pytest.raises(SettingError, match="all attempts included, is timeout_ms"):
+        Publisher("P_shop", nameserver="127.0.0.1:9876", lazy=True, send_timeout_ms=15_000)
 
 
 def test_a_name_server_of_the_environment_that_is_no_address_is_refused_with_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:

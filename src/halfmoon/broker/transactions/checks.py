@@ -52,6 +52,7 @@ checked or expired; bytes of half records read (and one record more); groups lea
 RECORDS_A_LOOK = 4096
 CHECK = request_type(CheckTransactionState).code
 GONE = "its record is gone or damaged"
+EARLY_ROUND_MS_MIN = 1_000
 IMMUNITY_MAX_S = 31 * 24 * 3600
 
 
@@ -90,7 +91,9 @@ class Checks:
         self._clients, self._peers, self._host, self._random = context.clients, context.peers, context.host, context.random
         self._expire, self._uptime, self._warn, self._access = expire, uptime, warn, context.access
         self.counters = CheckCounters()
-        self.next_round_at = now.steady + settings.transaction_check_interval_ms
+        self._early_until = now.steady + settings.transaction_check_interval_ms if settings.lease else now.steady
+        self._answers_lost_ms = now.date if settings.lease else 0  # answers to checks before this went to the master before
+        self.next_round_at = now.steady + self._pause_ms(now.steady)
         self.on_round: Callable[[], None] = lambda: None
         self._at: int | None = None  # where the round is; None: none is under way
         self._end = 0
@@ -112,6 +115,16 @@ class Checks:
             return LONG_AGO
         dues = (self.next_round_at, self._throttled.due(), self._walks_due)
         return min(due for due in dues if due is not None)
+
+    def _pause_ms(self, now: Steady) -> int:
+        """Return the time until the next round.
+
+        In its first interval a member of a pair, which may have just taken over, has a round each ``transactionTimeOut``: decisions
+        may be lost with the master before, and producers register within that time.
+        """
+        interval_ms = self._settings.transaction_check_interval_ms
+        early_ms = max(self._settings.transaction_timeout_ms, EARLY_ROUND_MS_MIN)
+        return min(early_ms, interval_ms) if now < self._early_until else interval_ms
 
     def settings_changed(self, now: Steady) -> None:
         """Bring the next round forward if the interval is shorter now."""
@@ -143,7 +156,7 @@ class Checks:
         self._asks_left, self._bytes_left = max(self._asks_left, 1), max(self._bytes_left, 1)
 
     def _begin(self, now: Steady) -> None:
-        self.next_round_at = now + self._settings.transaction_check_interval_ms
+        self.next_round_at = now + self._pause_ms(now)
         self.counters.rounds += 1
         self._at, self._end = self._index.lowest_pending(), self._index.end
         groups = self._clients.producers
@@ -266,6 +279,8 @@ class Checks:
         """Whether somebody is being asked about a half message. Once nobody was left to ask, its interval is that of rounds."""
         if last.answer == Answer.NOT_MINE:
             return self.walks.waits(half.index)
+        if last.sent_s * 1000 < self._answers_lost_ms:
+            return False
         return 0 <= now - last.sent_s * 1000 < self._settings.transaction_check_interval_ms
 
     def _is_ripe(self, half: Half, now: int) -> bool:

@@ -121,16 +121,17 @@ class RouteTable:
             raise NoRoute(topic)
         return self.learn(topic, route)
 
-    def look_for(self, topic: str, broker_name: str) -> Op[None]:
-        """Ask for a topic's route anew because one of its brokers took no connection: it may be at another address by now.
+    def look_for(self, topic: str, broker_name: str, wait_ms: int = LOOK_WAIT_MS) -> Op[None]:
+        """Ask for a topic's route anew because one of its brokers took no connection, or is silent: it may be elsewhere by now.
 
         While nothing new is heard of the broker, the name servers are asked with longer and longer pauses; who comes between
-        returns at once. The wait is bounded, also where no name server answers. Failures are logged; the old route stays.
+        returns at once. The wait is bounded, also where no name server answers, and by ``wait_ms``. Failures are logged; the old
+        route stays.
         Differs: RocketMQ's client learns it with the next refresh, up to 30 s later.
         """
         done = Signal()
         yield from spawn(self._look_for(topic, broker_name, done), "look for a broker")
-        yield from wait(done, LOOK_WAIT_MS)
+        yield from wait(done, min(wait_ms, LOOK_WAIT_MS))
 
     def near(self, topic: str) -> Op[tuple[str, ...]]:
         """Return the names of topics that are there and spelt much like one that is not. Raises as `refresh` does."""

@@ -60,8 +60,10 @@ def transport_of(given: Any, group: str, nameserver: str, settings: Mapping[str,
 
 
 def _check_known(settings: Mapping[str, Any], others: Collection[str]) -> None:
-    known = [field.name for field in fields(TransactionSettings) if field.name not in ("group", "nameserver")]
+    known = [field.name for field in fields(TransactionSettings) if field.name not in ("group", "nameserver", "send_timeout_ms")]
     for name in settings:
+        if name == "send_timeout_ms":  # each request gets what is left of the publisher's own
+            raise SettingError("send_timeout_ms is a producer's: the time of one publish, all attempts included, is timeout_ms")
         if name not in known:
             near = difflib.get_close_matches(name, [*known, *others], 1)
             raise SettingError(f"a publisher has no setting {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))

@@ -36,7 +36,7 @@ def by_itself(sender, script, message, *, asynchronous, **chosen):
     assert first is not None
     header = sender.header(first.outgoing, first.queue, script.now)
     try:
-        reply = yield Call(first.address, header, first.outgoing.body, first.budget_ms)
+        reply = yield Call(first.address, header, first.outgoing.body, first.wait_ms)
         return send_result(reply, first.outgoing, first.queue, first.address, sender.settings.namespace)
     except (NetworkError, BrokerError) as exc:
         error = exc

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from halfmoon.client.core.produce.transaction import OpenHalf
+from halfmoon.client.core.produce import transaction
+from halfmoon.client.core.produce.attempts import PAUSE_MS_MAX
+from halfmoon.client.core.produce.transaction import TOLD_AGAIN_MS, OpenHalf
 from halfmoon.errors import NotRunning
 from halfmoon.model import Message, SendStatus
+from halfmoon.wire.bodies import BrokerData, QueueData, TopicRouteData, to_json
+from halfmoon.wire.headers.route import GetRouteinfoByTopic
 from halfmoon.wire.headers.send import SendMessageReply, SendMessageV2
 from halfmoon.wire.headers.transaction import EndTransaction
 from tests.client.scripted import REFUSED, Reply, Scripted
@@ -124,3 +128,62 @@ def test_an_answer_with_a_broken_id_costs_the_second_phase_only(caplog):
     assert result.local_state is COMMIT
     assert ends(script) == []
     assert "second phase not sent" in caplog.text
+
+
+def with_member(*members: str) -> Reply:
+    """Return the route of ``orders``: the addresses of broker-a, its master first."""
+    brokers = [BrokerData("c", "broker-a", dict(enumerate(members)))]
+    return Reply(body=to_json(TopicRouteData(brokers, [QueueData("broker-a", 1, 1, 6)])))
+
+
+@pytest.mark.parametrize("said", [COMMIT, ROLLBACK])
+def test_a_decision_whose_master_was_killed_goes_to_the_next_master_in_the_background(said, caplog):
+    script = Scripted()
+    core = transactions(script, Shop(said))
+    taken_over = script.now + 7_000
+    script.on(
+        GetRouteinfoByTopic,
+        lambda seen: with_member("second:1") if script.now >= taken_over else with_member("first:1", "second:1"),
+    )
+    script.on(EndTransaction, lambda seen: REFUSED if seen.address == "first:1" else Reply())
+
+    script.run(core.send(ORDER))
+
+    assert script.now < taken_over, "nobody waits for it"
+    script.run_for(8_000)
+    assert ends(script)[-1].address == "second:1"
+    assert [end.address for end in ends(script)].count("second:1") == 1
+    assert len(ends(script)) <= 20
+    assert ends(script)[-1].fields == ends(script)[0].fields
+    assert "the broker will ask" not in caplog.text
+
+
+def test_a_decision_without_a_next_master_is_given_up_after_a_while(caplog):
+    script = Scripted()
+    core = transactions(script, Shop())
+    script.on(GetRouteinfoByTopic, with_member("first:1", "second:1"))
+    script.on(EndTransaction, REFUSED)
+
+    script.run(core.send(ORDER))
+    script.run_for(TOLD_AGAIN_MS + 2_000)
+
+    assert "the broker will ask" in caplog.text
+    made = len(ends(script))
+    script.run_for(60_000)
+    assert len(ends(script)) == made <= TOLD_AGAIN_MS // PAUSE_MS_MAX + 5
+
+
+@pytest.mark.parametrize("way", ["no decision", "too many"])
+def test_a_second_phase_is_not_sent_again_without_a_decision_or_beside_too_many_others(way, caplog, monkeypatch):
+    if way == "too many":
+        monkeypatch.setattr(transaction, "TOLD_AGAIN_MAX", 0)
+    script = Scripted()
+    core = transactions(script, Shop(UNKNOWN if way == "no decision" else COMMIT))
+    script.on(GetRouteinfoByTopic, with_member("first:1", "second:1"))
+    script.on(EndTransaction, REFUSED)
+
+    script.run(core.send(ORDER))
+    script.run_for(5_000)
+
+    assert len(ends(script)) == 1
+    assert "the broker will ask" in caplog.text

@@ -1,8 +1,12 @@
 """The attempts of one send: which brokers failed and how, and what is repeated while a broker has no master.
 
 While other members of such a broker are registered, one of them may take over. An attempt finds no master where nobody connects,
-the broker takes no writes, or the name servers know no master. A broker whose disk fails refuses what its follower may have: after
-a refusal, as after an answer that is lost, the message is marked as one that may be there.
+the broker takes no writes, or the name servers know no master. A member that says that it is a slave has a master, or gets one,
+though no other is registered yet. A broker whose disk fails refuses what its follower may have: after a refusal, as after an answer
+that is lost, the message is marked as one that may be there.
+
+A master that is silent (a lost machine, a process that stands still) breaks no connection. So an attempt at a broker with several
+members takes only a part of the send's time (`attempt_ms`).
 
 Beyond one send, the last few messages whose answer was lost are remembered by id (`UnansweredSends`): the next attempt under the
 same id goes to the broker that may have it. Only that one can tell (`halfmoon.model.Message.attempt`).
@@ -12,6 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TypeVar
+
+import msgspec
 
 from halfmoon.client.core.produce.outgoing import Outgoing
 from halfmoon.client.core.produce.send_result import failure_code
@@ -40,15 +46,60 @@ PAUSE_MS, PAUSE_MS_MAX = 100, 500
 ABSENT = (ConnectFailed, ServiceNotAvailable, NoMaster)
 """Failures of an attempt at a broker that has no master now."""
 
+SILENCE = (RequestTimeout, TooManyRequests)
+"""Failures of an attempt that was not answered, or could not leave, within its time."""
+
+IS_SLAVE = "is a slave"
+"""Part of the refusal of a member that is not the master."""
+
+ATTEMPT_MS_MIN, ATTEMPTS_IN_TIME = 3_000, 5
+"""An attempt at a broker with several members has a fifth of the send's time, but not less than this: 3 s of 15 s."""
+
+SILENT_MS, SILENT_ATTEMPT_MS = 10_000, 1_500
+"""For how long after an attempt without an answer a master counts as silent, and how long further attempts at it are waited for."""
+
+LOOK_MS_MIN = 100
+"""At least so long the name servers are waited for after an attempt without an answer, so that the next send knows the route."""
+
 UNSURE_MAX = 4096
 """Ids that are remembered; the oldest goes. An attempt follows within seconds, or never."""
 
 
+class FirstAttempt(msgspec.Struct, gc=False):
+    """The first attempt of a send that knows its way: what goes to which queue, and the address of its broker.
+
+    ``info`` is the way; ``target`` is the queue that the user chose, None for any; ``begin`` is when it began (ms, steady).
+    """
+
+    outgoing: Outgoing
+    info: PublishInfo
+    queue: MessageQueue
+    target: MessageQueue | None
+    address: str
+    begin: int
+    budget_ms: int
+    wait_ms: int
+    """How long the answer to this attempt is waited for."""
+    refused_by: str = ""
+    """The broker, where it refused the message and may have it all the same."""
+
+
 class UnansweredSends:
-    """The brokers that may have a message, by its id. Safe to use from many threads."""
+    """The brokers that may have a message, by its id, and the masters that are silent. Safe to use from many threads."""
 
     def __init__(self) -> None:
         self._brokers: dict[str, str] = {}
+        self.silent: dict[str, tuple[str, int]] = {}
+        """By broker name: the address that did not answer, and until when that counts (steady)."""
+
+    def fell_silent(self, queue: MessageQueue, address: str, at: int) -> None:
+        """Note that the master of a queue's broker did not answer an attempt in its time."""
+        self.silent[queue.broker_name] = address, at + SILENT_MS
+
+    def is_silent(self, queue: MessageQueue, address: str | None, at: int) -> bool:
+        """Return whether the master at an address did not answer an attempt just now."""
+        silent, until = self.silent.get(queue.broker_name, ("", at))
+        return silent == address and at < until
 
     def note(self, outgoing: Outgoing, queue: MessageQueue, error: NetworkError) -> None:
         """Remember an attempt that left and was not answered."""
@@ -67,6 +118,24 @@ class UnansweredSends:
         return next((queue for queue in info.queues if queue.broker_name == name), None)
 
 
+def attempt_ms(outgoing: Outgoing, budget_ms: int, *, is_silent: bool) -> int:
+    """Return how long an attempt at a broker with several members is waited for, of the time of a send.
+
+    ``is_silent``: its master did not answer the attempt before. A message that a broker would store twice if it was sent again is
+    sent again only after two thirds of the time.
+    """
+    if not outgoing.is_stored_once:
+        return max(ATTEMPT_MS_MIN, budget_ms * 2 // 3)
+    return SILENT_ATTEMPT_MS if is_silent else max(ATTEMPT_MS_MIN, budget_ms // ATTEMPTS_IN_TIME)
+
+
+def may_get_master(error: Exception, *, has_member: bool) -> bool:
+    """Return whether an attempt failed because its broker has no master now, and one may come."""
+    if isinstance(error, ServiceNotAvailable) and IS_SLAVE in error.remark:
+        return True
+    return has_member and isinstance(error, ABSENT)
+
+
 class Attempts:
     """The brokers that were tried, in order, the last of them perhaps just now; ``cause`` is the last failure.
 
@@ -76,15 +145,18 @@ class Attempts:
     def __init__(self, refused_by: str = "") -> None:
         self.brokers: list[str] = []
         self.cause: Exception | None = None
+        self._may_be_stored = False
         self._absent: set[str] = set()
         self._unsure = {refused_by}
         self._refusing: set[str] = set()
 
     def failed(self, error: Exception) -> None:
-        """Note how the last attempt failed."""
-        self.cause = error
+        """Note how the last attempt failed. One that did not leave says less than the one before it."""
+        if self.cause is None or not isinstance(error, TooManyRequests):
+            self.cause = error
         if isinstance(error, RequestTimeout | ConnectionLost | ServiceNotAvailable):
             self._unsure.add(self.brokers[-1])
+        self._may_be_stored |= isinstance(error, RequestTimeout | ConnectionLost)
         if isinstance(error, ABSENT):
             self._absent.add(self.brokers[-1])
         elif isinstance(error, NoPermission) and not error.retry:
@@ -102,22 +174,31 @@ class Attempts:
         """Return whether each broker of the topic refused, and will refuse again."""
         return bool(self._refusing) and self._refusing.issuperset(info.write_counts)
 
-    def failure(self, topic: str, info: PublishInfo, cost_ms: int, *, in_time: bool) -> HalfmoonError:
-        """Return what to raise when no broker stored a message: all refused, or the attempts were used up in time, or not."""
-        are_refused, reason = self.are_refused(info), failure_text(self.brokers[-1] if self.brokers else "", self.cause)
-        if in_time or are_refused:
-            return SendFailed(topic, self.brokers, cost_ms, failure_code(self.cause), self.cause, retry=not are_refused)
-        return TooManyRequests(f"Could not send to {topic} in time: {reason} (tried: {', '.join(self.brokers) or 'none'})")
+    def failure(self, topic: str, info: PublishInfo, cost_ms: int) -> HalfmoonError:
+        """Return what to raise when no broker stored a message: TooManyRequests where no attempt left in time, else SendFailed.
+
+        Differs: the original raises RemotingTooMuchRequestException also where the time was over and a broker did not answer.
+        """
+        if self.cause is None or isinstance(self.cause, TooManyRequests):
+            reason, tried = failure_text(self.brokers[-1] if self.brokers else "", self.cause), ", ".join(self.brokers)
+            return TooManyRequests(f"Could not send to {topic} in time: {reason} (tried: {tried or 'none'})")
+        return SendFailed(
+            topic, self.brokers, cost_ms, failure_code(self.cause), self.cause,
+            retry=not self.are_refused(info), may_be_stored=self._may_be_stored,
+        )  # fmt: skip
 
 
-def until_present(attempt: Callable[[], Op[T]], may_return: Callable[[], bool], end: int) -> Op[T]:
-    """Make an attempt, and repeat it while it finds no master and one may come before ``end`` (steady); raises its last failure."""
+def until_present(attempt: Callable[[], Op[T]], may_return: Callable[[Exception], bool], end: int) -> Op[T]:
+    """Make an attempt, and repeat it while it finds no master and one may come before ``end`` (steady); raises its last failure.
+
+    ``may_return`` is asked with the failure.
+    """
     pause = PAUSE_MS
     while True:
         try:
             return (yield from attempt())
-        except ABSENT:
-            if not may_return() or (yield from steady()) + pause >= end:
+        except ABSENT as exc:
+            if not may_return(exc) or (yield from steady()) + pause >= end:
                 raise
         yield from on_loop(sleep(pause))
         pause = min(pause * 2, PAUSE_MS_MAX)

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Any, Unpack
 
 from halfmoon.client.core.names import RETRY_PREFIX, wrap
+from halfmoon.client.core.produce.attempts import FirstAttempt
 from halfmoon.client.core.produce.outgoing import Outgoing
-from halfmoon.client.core.produce.send import Chosen, FirstAttempt, Sender
+from halfmoon.client.core.produce.send import Chosen, Sender
 from halfmoon.client.core.route_table import RouteTable
 from halfmoon.client.settings import ProducerSettings
 from halfmoon.effects import Op, Signal, now, spawn, steady, wait

@@ -14,8 +14,11 @@ from halfmoon.model import REPEAT, LocalTransactionState, Message, MessageQueue,
 from halfmoon.wire import properties as wire_properties
 from halfmoon.wire.codes import COMPRESSED, LZ4, ZLIB, ZSTD
 from halfmoon.wire.compression import compress
+from halfmoon.wire.headers.send import SendBatchMessage, SendMessageV2, SendReplyMessageV2
 
 _MARK = wire_properties.encode({REPEAT: "2"}).decode()
+_DELAYS = ("DELAY\x01", "TIMER_D")
+"""Beginnings of the properties of delayed messages."""
 
 
 COMPRESS_IN_THREAD_BYTES = 256 * 1024
@@ -39,11 +42,37 @@ class Outgoing(msgspec.Struct, gc=False):
     reconsume_times: int = 0
     reconsume_max: int | None = None
 
+    @property
+    def is_stored_once(self) -> bool:
+        """Whether a broker of ours stores it once though it is sent again, if it is marked: see `repeated`."""
+        return not (self.batch or self.reply or any(name in self.properties for name in _DELAYS))
+
     def repeated(self) -> Outgoing:
         """Return it as it is sent again to a broker that may have it: one of ours looks, and stores it once; not so in a batch."""
         if self.batch or self.reply or self.properties.startswith(_MARK):
             return self
         return msgspec.structs.replace(self, properties=_MARK + self.properties)
+
+
+def send_header(outgoing: Outgoing, queue: MessageQueue, group: str, settings: ProducerSettings, at: int) -> SendMessageV2:
+    """Return the header of an attempt to send a message to a queue; ``at`` is now (ms since the epoch)."""
+    kind = SendBatchMessage if outgoing.batch else SendReplyMessageV2 if outgoing.reply else SendMessageV2
+    return kind(
+        producer_group=group,
+        topic=outgoing.topic,
+        default_topic=settings.create_topic_key,
+        default_topic_queue_nums=settings.default_topic_queue_count,
+        queue_id=queue.queue_id,
+        sys_flag=outgoing.sys_flag,
+        born_timestamp=at,
+        flag=outgoing.flag,
+        properties=outgoing.properties,
+        reconsume_times=outgoing.reconsume_times,
+        unit_mode=False,
+        max_reconsume_times=outgoing.reconsume_max,
+        batch=outgoing.batch,
+        broker_name=queue.broker_name,
+    )
 
 
 class SendObserver(Protocol):

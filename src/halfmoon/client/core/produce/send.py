@@ -6,13 +6,20 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, TypedDict, TypeGuard, TypeVar, Unpack
 
-import msgspec
-
 from halfmoon.client.core.ask import tell
 from halfmoon.client.core.names import check_batch, check_message, check_sendable, check_topic, unwrap, whole, wrap
-from halfmoon.client.core.produce.attempts import ABSENT, Attempts, UnansweredSends, until_present
+from halfmoon.client.core.produce.attempts import (
+    LOOK_MS_MIN,
+    SILENCE,
+    Attempts,
+    FirstAttempt,
+    UnansweredSends,
+    attempt_ms,
+    may_get_master,
+    until_present,
+)
 from halfmoon.client.core.produce.faults import FaultTable, choose_queue
-from halfmoon.client.core.produce.outgoing import Outgoing, SendObserver, compressed, properties_bytes, properties_text
+from halfmoon.client.core.produce.outgoing import Outgoing, SendObserver, compressed, properties_bytes, properties_text, send_header
 from halfmoon.client.core.produce.selector import Selector, check_choice, select_by_hash, selected
 from halfmoon.client.core.produce.send_result import send_result
 from halfmoon.client.core.route import PublishInfo, vip_address
@@ -26,13 +33,14 @@ from halfmoon.errors import (
     MessageIllegal,
     NetworkError,
     NotRunning,
+    RequestTimeout,
     ServiceNotAvailable,
     TooManyRequests,
     UsageError,
 )
 from halfmoon.model import UNIQ_KEY, WAIT, Message, MessageQueue, SendResult, SendStatus
 from halfmoon.wire.command import Command
-from halfmoon.wire.headers.send import SendBatchMessage, SendMessageV2, SendReplyMessageV2
+from halfmoon.wire.headers.send import SendMessageV2
 from halfmoon.wire.ids import UniqueIds
 from halfmoon.wire.record import BatchItem, encode_batch
 
@@ -48,23 +56,6 @@ class Chosen(TypedDict, total=False):
     selector: Selector | None
     key: Any
     timeout_ms: int | None
-
-
-class FirstAttempt(msgspec.Struct, gc=False):
-    """The first attempt of a send that knows its way: what goes to which queue, and the address of its broker.
-
-    ``info`` is the way; ``target`` is the queue that the user chose, None for any; ``begin`` is when it began (ms, steady).
-    """
-
-    outgoing: Outgoing
-    info: PublishInfo
-    queue: MessageQueue
-    target: MessageQueue | None
-    address: str
-    begin: int
-    budget_ms: int
-    refused_by: str = ""
-    """The broker, where it refused the message and may have it all the same."""
 
 
 class Sender:
@@ -141,7 +132,10 @@ class Sender:
             target = at_once(self.target(message, queue, selector, key))
         outgoing = self.outgoing(message, topic, born_ms)
         chosen = target or self.unanswered.queue(outgoing, info) or choose_queue(info, None, self.faults, begin)
-        return FirstAttempt(outgoing, info, chosen, target, self._known_address(chosen) or "", begin, budget_ms)
+        address = self._known_address(chosen) or ""
+        has_slave = self.routes.has_slave(chosen.broker_name)
+        wait_ms = self._part_of(budget_ms, outgoing, chosen, address, begin, budget_ms) if has_slave else budget_ms
+        return FirstAttempt(outgoing, info, chosen, target, address, begin, budget_ms, wait_ms)
 
     def continue_send(self, first: FirstAttempt, error: Exception | None, *, asynchronous: bool) -> Op[SendResult]:
         """Go on after a first attempt that failed with an error, or (None) could not be made at once; as `send`."""
@@ -149,6 +143,9 @@ class Sender:
             first.refused_by = first.queue.broker_name
             if (yield from self._moved(first.queue, first.address)) is not None:
                 error = None  # it is made again, where the broker is now
+        end = first.begin + first.budget_ms
+        if isinstance(error, SILENCE) and (yield from self._repeats(first.outgoing, first.queue, first.address, error, end)):
+            error = None
         if asynchronous:
             return (yield from self.deliver_async(first.outgoing, first.target, first.begin, first.budget_ms, first, error))
         if first.target is None:
@@ -281,7 +278,7 @@ class Sender:
         info = info or (yield from self.publish_info(outgoing.topic, budget_ms))
         at: int = yield _STEADY
         if error is None and at - begin >= budget_ms:
-            raise Attempts().failure(outgoing.topic, info, at - begin, in_time=False)
+            raise Attempts().failure(outgoing.topic, info, at - begin)
         queue = first.queue if first else self.unanswered.queue(outgoing, info) or choose_queue(info, None, self.faults, at)
         result: SendResult | None = None
         if error is None:
@@ -318,9 +315,7 @@ class Sender:
             queue = choose_queue(info, queue.broker_name, self.faults, at)
         if result is not None:
             return result
-        raise tried.failure(
-            outgoing.topic, info, at - begin, in_time=len(tried.brokers) > self.settings.retries_max
-        ) from tried.cause
+        raise tried.failure(outgoing.topic, info, at - begin) from tried.cause
 
     def _is_kept(self, stored: SendResult | None) -> TypeGuard[SendResult]:
         """Return whether a message was stored as well as is asked for."""
@@ -399,16 +394,17 @@ class Sender:
                 message = outgoing.repeated()
                 raise
 
-        return until_present(attempt, lambda: self.running and self.routes.has_slave(queue.broker_name), begin + budget_ms)
+        return until_present(attempt, lambda exc: self.running and self._waits_after(exc, queue), begin + budget_ms)
 
     def _waits_after(self, error: Exception, queue: MessageQueue) -> bool:
         """Return whether an attempt that failed is no more than the beginning of the wait of `send_to`."""
-        return isinstance(error, ABSENT) and self.routes.has_slave(queue.broker_name)
+        return may_get_master(error, has_member=self.routes.has_slave(queue.broker_name))
 
     def attempt(self, outgoing: Outgoing, queue: MessageQueue, begin: int, budget_ms: int) -> Op[SendResult]:
         """Send once, with what is left of the budget, and note how long it took or that it failed.
 
         Where nobody connects, or who answers takes no writes (a slave that was left behind), a broker that moved gets it elsewhere.
+        Where a broker with several members is silent, it gets it again, marked, while there is time.
         """
         address = self._known_address(queue) or (yield from self._address(queue))
         start: int = yield _STEADY
@@ -416,17 +412,38 @@ class Sender:
             raise TooManyRequests("the time for the send was over before it left", address)
         born_ms: int = yield _NOW
         try:
-            reply: Command = yield Call(address, self.header(outgoing, queue, born_ms), outgoing.body, left)
+            if self.routes.has_slave(queue.broker_name):
+                left = self._part_of(left, outgoing, queue, address, start, budget_ms)
+            header = send_header(outgoing, queue, self.group, self.settings, born_ms)
+            reply: Command = yield Call(address, header, outgoing.body, left)
             result = send_result(reply, outgoing, queue, address, self.settings.namespace)
         except (NetworkError, BrokerError) as exc:
             yield from self._note(outgoing, queue, address, born_ms, start, None)
-            if not isinstance(exc, ConnectFailed | ServiceNotAvailable) or (yield from self._moved(queue, address)) is None:
+            if isinstance(exc, SILENCE):
+                if not (yield from self._repeats(outgoing, queue, address, exc, begin + budget_ms)):
+                    raise
+            elif not isinstance(exc, ConnectFailed | ServiceNotAvailable) or (yield from self._moved(queue, address)) is None:
                 raise
             again = outgoing.repeated() if isinstance(exc, ServiceNotAvailable) else outgoing
             return (yield from self.attempt(again, queue, begin, budget_ms))
+        self.unanswered.silent.pop(queue.broker_name, None)
         if self.faults.enabled or self.tracer is not None:
             yield from self._note(outgoing, queue, address, born_ms, start, result)
         return result
+
+    def _part_of(self, left_ms: int, outgoing: Outgoing, queue: MessageQueue, address: str, at: int, budget_ms: int) -> int:
+        """Return how long the answer to an attempt is waited for where another member may take over, of the time that is left."""
+        return min(left_ms, attempt_ms(outgoing, budget_ms, is_silent=self.unanswered.is_silent(queue, address, at)))
+
+    def _repeats(self, outgoing: Outgoing, queue: MessageQueue, address: str, error: Exception, end: int) -> Op[bool]:
+        """Ask for the route after an attempt without an answer; return whether to repeat it, which the message says from now on."""
+        wait_ms = max(end - (yield from steady()), LOOK_MS_MIN)
+        yield from on_loop(self.routes.look_for(wrap(queue.topic, self.settings.namespace), queue.broker_name, wait_ms))
+        if isinstance(error, RequestTimeout):
+            outgoing.properties = outgoing.repeated().properties
+            self.unanswered.fell_silent(queue, address, (yield from steady()))
+        has_other = self.routes.has_slave(queue.broker_name) or self._known_address(queue) != address
+        return has_other and self.running and (yield from steady()) < end
 
     def _note(
         self, outgoing: Outgoing, queue: MessageQueue, address: str, born_ms: int, start: int, result: SendResult | None
@@ -438,24 +455,7 @@ class Sender:
             self.tracer.sent(outgoing, queue, address, born_ms, born_ms + over - start, result)
 
     def header(self, outgoing: Outgoing, queue: MessageQueue, at: int) -> SendMessageV2:
-        settings = self.settings
-        kind = SendBatchMessage if outgoing.batch else SendReplyMessageV2 if outgoing.reply else SendMessageV2
-        return kind(
-            producer_group=self.group,
-            topic=outgoing.topic,
-            default_topic=settings.create_topic_key,
-            default_topic_queue_nums=settings.default_topic_queue_count,
-            queue_id=queue.queue_id,
-            sys_flag=outgoing.sys_flag,
-            born_timestamp=at,
-            flag=outgoing.flag,
-            properties=outgoing.properties,
-            reconsume_times=outgoing.reconsume_times,
-            unit_mode=False,
-            max_reconsume_times=outgoing.reconsume_max,
-            batch=outgoing.batch,
-            broker_name=queue.broker_name,
-        )
+        return send_header(outgoing, queue, self.group, self.settings, at)
 
     def broker_address(self, topic: str, broker_name: str) -> Op[str]:
         """Return where a broker that holds a topic is asked. Raises NetworkError, NoRoute."""
@@ -493,7 +493,7 @@ class Sender:
         end = (yield from steady()) + (settings.send_timeout_ms if within_ms is None else within_ms)
         count = settings.default_topic_queue_count
         asked = partial(self.routes.publish_info, topic, settings.create_topic_key, count)
-        return (yield from until_present(lambda: on_loop(asked()), lambda: self.running, end))
+        return (yield from until_present(lambda: on_loop(asked()), lambda exc: self.running, end))
 
     def target(
         self, message: Message, queue: MessageQueue | None, selector: Selector | None = None, key: Any = None

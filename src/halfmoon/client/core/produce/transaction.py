@@ -14,6 +14,7 @@ import msgspec
 
 from halfmoon.client.core.instance import Instance
 from halfmoon.client.core.names import no_message, wrap
+from halfmoon.client.core.produce.attempts import PAUSE_MS, PAUSE_MS_MAX
 from halfmoon.client.core.produce.send import Sender
 from halfmoon.client.core.produce.transaction_check import (
     CheckFunction,
@@ -26,8 +27,8 @@ from halfmoon.client.core.produce.transaction_check import (
 )
 from halfmoon.client.core.route_table import ROUTES_FAILED
 from halfmoon.client.settings import TransactionSettings
-from halfmoon.effects import Now, Op, SteadyTime, Tell, now, run, sleep, steady
-from halfmoon.errors import HalfmoonError, HalfRolledBack, NoNameServer, NoNameServerAnswers, UsageError
+from halfmoon.effects import Now, Op, SteadyTime, Tell, now, on_loop, run, sleep, spawn, steady
+from halfmoon.errors import HalfmoonError, HalfRolledBack, NetworkError, NoNameServer, NoNameServerAnswers, UsageError
 from halfmoon.hot import tag_hash
 from halfmoon.logs import log_failure
 from halfmoon.model import LocalTransactionState, Message, SendResult, SendStatus, TransactionSendResult
@@ -46,6 +47,9 @@ CHECK_AFTER_S_MAX = 7 * 24 * 3600
 
 TRAN_MSG, PGROUP, PCLIENT, CHECK_AFTER = "TRAN_MSG", "PGROUP", "PCLIENT", "CHECK_IMMUNITY_TIME_IN_SECONDS"
 TRANSACTION_ID = "__transactionId__"
+
+TOLD_AGAIN_MS, TOLD_AGAIN_MAX = 30_000, 1_000
+"""How long a second phase is sent again, and how many are at a time; brokers ask about the others."""
 
 COMMIT, ROLLBACK, UNKNOWN = LocalTransactionState.COMMIT, LocalTransactionState.ROLLBACK, LocalTransactionState.UNKNOWN
 
@@ -177,6 +181,7 @@ class Transactions:
         """By this a Halfmoon broker knows the sender among the members of its group, and asks it first."""
         self.checks = PendingChecks(settings, sender, self.checkers, self.running)
         instance.on_asked[39] = self.checks.asked
+        self._told_again = 0
 
     # ------------------------------------------------------------ beside the work
 
@@ -321,6 +326,7 @@ class Transactions:
     def second_phase(self, half: OpenHalf, state: LocalTransactionState, error: Exception | None = None) -> Op[None]:
         """Tell the broker that stored a half message what to do with it, one-way; a failure is logged, for the broker asks.
 
+        Where the master is gone and another member may take over, that is told in the background, for up to 30 s.
         Where the broker asked while the local transaction ran, this is the late answer: it names the offsets of the question.
         Differs: the original names the first ones, and the copy that was written to ask is then asked for, and delivered, again.
         """
@@ -339,14 +345,61 @@ class Transactions:
                 topic=topic,
                 broker_name=result.queue.broker_name,
             )
-            address = self.instance.routes.master(result.queue.broker_name) or place.address
             remark = None if error is None else remark_of("executeLocalTransactionBranch exception: ", error)
-            yield Tell(address, request, b"", self.settings.send_timeout_ms, remark)
-            if (tracer := self.sender.tracer) is not None:
-                tracer.ended(half.message, topic, result.msg_id, address, state, (yield from now()), from_check=check is not None)
+            address = self.instance.routes.master(result.queue.broker_name) or place.address
+            try:
+                yield Tell(address, request, b"", self.settings.send_timeout_ms, remark)
+            except NetworkError as exc:
+                if not self._may_tell_again(request, address, state):
+                    raise
+                what = _described(half.message)
+                log.info("second phase not sent, it follows with the next master: state=%s %s reason=%s", state.name, what, exc)
+                yield from on_loop(spawn(self._tell_again(half, request, place.address, state, remark), "second phase"))
+                return
+            if self.sender.tracer is not None:
+                yield from self._trace(half, request, address, state)
         except Exception as exc:
-            what = _described(half.message)
-            log.warning("second phase not sent, the broker will ask: state=%s %s reason=%s", state.name, what, exc)
+            _log_not_sent(half, state, exc)
+
+    def _trace(self, half: OpenHalf, request: EndTransaction, address: str, state: LocalTransactionState) -> Op[None]:
+        if (tracer := self.sender.tracer) is not None:
+            topic, from_check, at = request.topic or "", bool(request.from_transaction_check), (yield from now())
+            tracer.ended(half.message, topic, half.result.msg_id, address, state, at, from_check=from_check)
+
+    def _may_tell_again(self, request: EndTransaction, address: str, state: LocalTransactionState) -> bool:
+        """Return whether a second phase that did not leave decides something, and another member of the broker may take it."""
+        name, routes = request.broker_name or "", self.instance.routes
+        has_other = routes.has_slave(name) or routes.master(name) not in (None, address)
+        return has_other and state is not UNKNOWN and self._told_again < TOLD_AGAIN_MAX and self.sender.running
+
+    def _tell_again(
+        self, half: OpenHalf, request: EndTransaction, first: str, state: LocalTransactionState, remark: str | None
+    ) -> Op[None]:
+        """Send a second phase again until it leaves, beside the user's work; the broker keeps the first decision that it gets."""
+        self._told_again += 1
+        try:
+            end, pause = (yield from steady()) + TOLD_AGAIN_MS, PAUSE_MS
+            while True:
+                yield from sleep(pause)
+                pause = min(pause * 2, PAUSE_MS_MAX)
+                yield from self.instance.routes.look_for(request.topic or "", request.broker_name or "")
+                try:
+                    address = self.instance.routes.master(request.broker_name or "") or first
+                    yield Tell(address, request, b"", self.settings.send_timeout_ms, remark)
+                    yield from self._trace(half, request, address, state)
+                    return
+                except NetworkError:
+                    if (yield from steady()) >= end or not self.sender.running:
+                        raise
+        except Exception as exc:
+            _log_not_sent(half, state, exc)
+        finally:
+            self._told_again -= 1
+
+
+def _log_not_sent(half: OpenHalf, state: LocalTransactionState, error: Exception) -> None:
+    what = _described(half.message)
+    log.warning("second phase not sent, the broker will ask: state=%s %s reason=%s", state.name, what, error)
 
 
 def _described(message: Message) -> str:
