@@ -59,6 +59,12 @@ class RequestType(NamedTuple):
     """Whether it changes what a broker stores, or is a master's to grant: a slave refuses it."""
 
     @property
+    def is_of_messages(self) -> bool:
+        """Whether it is about messages of a topic: themselves, or where they lie."""
+        needs = self.needs or Needs()
+        return bool(needs.topics or needs.looks or needs.record)
+
+    @property
     def admin(self) -> bool:
         """Whether only administrators may send it once access control is on."""
         return self.needs is None or self.needs.admin

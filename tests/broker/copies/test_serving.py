@@ -94,6 +94,20 @@ def test_what_changes_a_broker_is_refused_by_a_slave_and_named(slave: SlaveTalk,
     assert f"broker-a/1 is a slave, ask its master for {REQUESTS[code].name} ({code})" in refused.remark
 
 
+@pytest.mark.parametrize("code", sorted(code for code, row in REQUESTS.items() if row.is_of_messages and not row.changes))
+def test_a_member_of_a_pair_shows_no_message_before_it_has_compared_its_log_with_the_masters(slave: SlaveTalk, code: int) -> None:
+    def remark() -> str:
+        return str(slave.ask(GetMaxOffset(topic="T", queue_id=0), code=code).remark)
+
+    refusal = "this log may have to be cut, its master was not asked yet"
+    slave.standby.pair_master = ""
+    assert refusal in remark() or code not in slave.broker.codes()
+    slave.standby.end_offset = 0
+    assert refusal not in remark()
+    slave.standby.pair_master, slave.standby.end_offset = None, -1
+    assert refusal not in remark(), "a slave beside a pair never was the master"
+
+
 def test_every_request_that_saves_a_table_counts_as_a_change(master: Talk) -> None:
     saving = {code for code, handler in master.broker.services.handlers() if hasattr(handler, "saves")}
     assert saving <= set(CHANGES)

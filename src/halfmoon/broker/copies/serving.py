@@ -1,6 +1,8 @@
 """`Serving`: the core of a slave's port for clients. Answers reads, from the log and the tables that its `Standby` copies.
 
-The class of a request says whether a slave answers it (``changes``); what it does not is refused with 14. Nothing is saved here
+The class of a request says whether a slave answers it (``changes``); what it does not is refused with 14. So is what is about
+messages, at a member of a pair that has not compared its log with the master's: the next master may not have the end of it, and
+clients that have not heard of that master ask here as before. Nothing is saved here
 but accounts, which each broker has of its own: tables are replaced by the master's as they come, and what members report of their
 progress stays in memory until then.
 Follows BrokerController with brokerRole=SLAVE (RocketMQ 4.9.8).
@@ -252,6 +254,8 @@ class Serving:
     def _handler(self, command: Command) -> Handler:
         """Return the handler of a request. Raises RequestNotSupported; ServiceNotAvailable for one that its master answers."""
         if (handler := self._handlers.get(command.code)) is not None:
+            if self._may_be_cut and REQUESTS[command.code].is_of_messages:
+                raise ServiceNotAvailable("service not available now: this log may have to be cut, its master was not asked yet")
             return handler
         known = REQUESTS.get(command.code)
         if known is not None and known.changes:
@@ -260,6 +264,11 @@ class Serving:
                 f"service not available now: {name} is a slave, ask its master for {request_text(known.code)}"
             )
         raise RequestNotSupported(not_supported(command.code))
+
+    @property
+    def _may_be_cut(self) -> bool:
+        """Whether the end of this log may be missing in the master's: a member that is new here may have been the master before."""
+        return self.standby.pair_master is not None and self.standby.end_offset < 0
 
     def _forget(self, peer: int, *, by_us: bool) -> None:
         self.peers.lost(peer)
