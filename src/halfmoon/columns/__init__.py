@@ -4,5 +4,5 @@
 the queue and of the answers. Nothing here decides, waits, or keeps more than bounded caches of text that it has read before.
 """
 
-INTERFACE = 29
+INTERFACE = 30
 """Version of the compiled twin's interface; grows when a function that it replaces comes, goes, or means something else."""
