@@ -191,6 +191,18 @@ async def test_a_member_without_name_servers_and_with_settings_that_have_no_effe
     await program.kill()
 
 
+@pytest.mark.parametrize(("has_rules", "has_account"), [(True, False), (True, True), (False, False)])
+async def test_a_member_that_could_not_follow_for_want_of_an_account_says_so_at_its_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, *, has_rules: bool, has_account: bool
+) -> None:
+    for name in ("HALFMOON_ACCESS_KEY", "HALFMOON_SECRET_KEY"):
+        monkeypatch.setenv(name, "a-long-enough-secret") if has_account else monkeypatch.delenv(name, raising=False)
+    given = {"lease": LEASE[1], "broker_port": str(free_port()), "set": [f"aclEnable={str(has_rules).lower()}"]}
+    [program] = await servers._programs("broker", servers.settings_from("broker", given, {}), tmp_path, 1, None, is_slave=False)
+    assert ("this member has no account, so it could not follow the other one" in caplog.text) == (has_rules and not has_account)
+    await program.kill()
+
+
 async def test_a_third_member_says_that_it_is_one_too_many_and_so_does_the_master(
     pair: Pair,  # noqa: F811
     caplog: pytest.LogCaptureFixture,

@@ -33,6 +33,7 @@ from halfmoon.programs.pairs.reach import reach_of
 from halfmoon.programs.pairs.starting_over import StartingOver
 from halfmoon.programs.ports import server_on
 from halfmoon.programs.resources.directory import random_source
+from halfmoon.programs.resources.outgoing import own_account
 from halfmoon.runtime.clock import Clock
 from halfmoon.runtime.files.disk import RealDisk
 from halfmoon.runtime.files.permissions import PERMISSIONS
@@ -414,6 +415,11 @@ async def member(settings: ServerSettings, data: Path, *, resync: bool = False) 
         raise SettingError("a member of a pair needs a port of its own: set broker.port (--broker-port)")
     if not own.nameserver:
         log.warning("broker %s has no name server, so clients do not find it: give --nameserver or HALFMOON_NAMESERVER", own.name)
+    if own.acl_enable and own_account() is None:
+        log.warning(
+            "pair %s/%s: access control is on, and this member has no account, so it could not follow the other one:"
+            " set HALFMOON_ACCESS_KEY and HALFMOON_SECRET_KEY to those of an administrator", own.cluster, own.name,
+        )  # fmt: skip
     idle = [key for key, is_given in _without_effect(own).items() if is_given]
     if idle:
         log.warning("pair %s/%s: the lease says who is the master, and has no use for: %s", own.cluster, own.name, ", ".join(idle))
