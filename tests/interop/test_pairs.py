@@ -105,11 +105,11 @@ def silent(tmp_path: Path) -> Iterator[Pair]:
         system.close()
 
 
-GAP_S_MAX = 10
+GAP_S_MAX = 12
 
 
 @pytest.mark.parametrize("timeout_ms", [15_000, 3_000])
-def test_a_producer_goes_on_within_ten_seconds_after_its_master_fell_silent(silent: Pair, timeout_ms: int) -> None:
+def test_a_producer_goes_on_within_twelve_seconds_after_its_master_fell_silent(silent: Pair, timeout_ms: int) -> None:
     sent: list[float] = []
     errors: list[HalfmoonError] = []
     with Producer(group="P_silent", nameserver=silent.nameserver, send_timeout_ms=timeout_ms) as producer:

@@ -6,7 +6,8 @@ though no other is registered yet. A broker whose disk fails refuses what its fo
 that is lost, the message is marked as one that may be there.
 
 A master that is silent (a lost machine, a process that stands still) breaks no connection. So an attempt at a broker with several
-members takes only a part of the send's time (`attempt_ms`).
+members takes only a part of the send's time (`attempt_ms`), and is repeated where the route names another master; at the same one,
+which may be slow, once late. A send that was not answered once fails with that, whatever came after it.
 
 Beyond one send, the last few messages whose answer was lost are remembered by id (`UnansweredSends`): the next attempt under the
 same id goes to the broker that may have it. Only that one can tell (`halfmoon.model.Message.attempt`).
@@ -15,13 +16,14 @@ same id goes to the broker that may have it. Only that one can tell (`halfmoon.m
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 import msgspec
 
 from halfmoon.client.core.produce.outgoing import Outgoing
 from halfmoon.client.core.produce.send_result import failure_code
 from halfmoon.client.core.route import PublishInfo
+from halfmoon.client.core.route_table import RouteTable
 from halfmoon.effects import Op, on_loop, sleep, steady
 from halfmoon.errors import (
     ConnectFailed,
@@ -46,17 +48,15 @@ PAUSE_MS, PAUSE_MS_MAX = 100, 500
 ABSENT = (ConnectFailed, ServiceNotAvailable, NoMaster)
 """Failures of an attempt at a broker that has no master now."""
 
-SILENCE = (RequestTimeout, TooManyRequests)
-"""Failures of an attempt that was not answered, or could not leave, within its time."""
+SILENCE = (RequestTimeout, TooManyRequests, *ABSENT)
+"""Failures after an attempt without an answer that do not say what became of the message."""
 
 IS_SLAVE = "is a slave"
 """Part of the refusal of a member that is not the master."""
 
-ATTEMPT_MS_MIN, ATTEMPTS_IN_TIME = 3_000, 5
-"""An attempt at a broker with several members has a fifth of the send's time, but not less than this: 3 s of 15 s."""
-
-SILENT_MS, SILENT_ATTEMPT_MS = 10_000, 1_500
-"""For how long after an attempt without an answer a master counts as silent, and how long further attempts at it are waited for."""
+ATTEMPT_MS_MIN, ATTEMPTS_IN_TIME = 6_000, 5
+"""An attempt at a broker with several members has a fifth of the send's time, but not less than this: a broker that waits for its
+disk answers after 5 s."""
 
 LOOK_MS_MIN = 100
 """At least so long the name servers are waited for after an attempt without an answer, so that the next send knows the route."""
@@ -85,21 +85,10 @@ class FirstAttempt(msgspec.Struct, gc=False):
 
 
 class UnansweredSends:
-    """The brokers that may have a message, by its id, and the masters that are silent. Safe to use from many threads."""
+    """The brokers that may have a message, by its id. Safe to use from many threads."""
 
     def __init__(self) -> None:
         self._brokers: dict[str, str] = {}
-        self.silent: dict[str, tuple[str, int]] = {}
-        """By broker name: the address that did not answer, and until when that counts (steady)."""
-
-    def fell_silent(self, queue: MessageQueue, address: str, at: int) -> None:
-        """Note that the master of a queue's broker did not answer an attempt in its time."""
-        self.silent[queue.broker_name] = address, at + SILENT_MS
-
-    def is_silent(self, queue: MessageQueue, address: str | None, at: int) -> bool:
-        """Return whether the master at an address did not answer an attempt just now."""
-        silent, until = self.silent.get(queue.broker_name, ("", at))
-        return silent == address and at < until
 
     def note(self, outgoing: Outgoing, queue: MessageQueue, error: NetworkError) -> None:
         """Remember an attempt that left and was not answered."""
@@ -118,15 +107,12 @@ class UnansweredSends:
         return next((queue for queue in info.queues if queue.broker_name == name), None)
 
 
-def attempt_ms(outgoing: Outgoing, budget_ms: int, *, is_silent: bool) -> int:
+def attempt_ms(outgoing: Outgoing, budget_ms: int) -> int:
     """Return how long an attempt at a broker with several members is waited for, of the time of a send.
 
-    ``is_silent``: its master did not answer the attempt before. A message that a broker would store twice if it was sent again is
-    sent again only after two thirds of the time.
+    All of it for a message that a broker would store twice if it was sent again.
     """
-    if not outgoing.is_stored_once:
-        return max(ATTEMPT_MS_MIN, budget_ms * 2 // 3)
-    return SILENT_ATTEMPT_MS if is_silent else max(ATTEMPT_MS_MIN, budget_ms // ATTEMPTS_IN_TIME)
+    return max(ATTEMPT_MS_MIN, budget_ms // ATTEMPTS_IN_TIME) if outgoing.is_stored_once else budget_ms
 
 
 def may_get_master(error: Exception, *, has_member: bool) -> bool:
@@ -201,4 +187,31 @@ def until_present(attempt: Callable[[], Op[T]], may_return: Callable[[Exception]
             if not may_return(exc) or (yield from steady()) + pause >= end:
                 raise
         yield from on_loop(sleep(pause))
+        pause = min(pause * 2, PAUSE_MS_MAX)
+
+
+def raise_lost(silent: str, error: Exception) -> NoReturn:
+    """Raise the failure of a send: the lost answer of ``silent`` (empty: none was lost), if the last one says less than that."""
+    if silent and isinstance(error, SILENCE) and not isinstance(error, RequestTimeout):
+        raise RequestTimeout(f"no answer from {silent}, and since then: {error}", silent) from error
+    raise error
+
+
+def until_other(
+    routes: RouteTable, topic: str, broker_name: str, known: Callable[[], str | None], silent: str, begin: int, budget_ms: int
+) -> Op[bool]:  # fmt: skip
+    """Wait, after an attempt without an answer, until the route names another master; return whether to repeat the attempt.
+
+    Where it names the silent one still, after two thirds of the time: it may be slow, and have the message.
+    """
+    pause = PAUSE_MS
+    while True:
+        yield from on_loop(routes.look_for(topic, broker_name, LOOK_MS_MIN if routes.has_slave(broker_name) else 0))
+        address, left = known(), begin + budget_ms - (yield from steady())
+        is_other = address not in (None, silent)
+        if left <= 0 or not (is_other or routes.has_slave(broker_name)):
+            return False
+        if is_other or (address == silent and left <= budget_ms // 3):
+            return True
+        yield from on_loop(sleep(min(pause, left)))
         pause = min(pause * 2, PAUSE_MS_MAX)

@@ -14,7 +14,15 @@ from halfmoon.client.core.produce.outgoing import Outgoing
 from halfmoon.client.core.produce.send import Sender
 from halfmoon.client.core.produce.send_result import send_result
 from halfmoon.effects import Op, now, sleep
-from halfmoon.errors import ConnectFailed, HalfmoonError, NetworkError, NoPermission, ServiceNotAvailable, UsageError
+from halfmoon.errors import (
+    ConnectFailed,
+    HalfmoonError,
+    NetworkError,
+    NoPermission,
+    RequestTimeout,
+    ServiceNotAvailable,
+    UsageError,
+)
 from halfmoon.model import WAIT, MessageQueue, SendResult, SendStatus
 from halfmoon.wire import properties as wire_properties
 
@@ -73,7 +81,7 @@ def _attempt(sender: Sender, encoded: Encoded, queue: MessageQueue, timeout_ms: 
     try:
         reply = yield from call(address, sender.header(outgoing, target, at), encoded.body, timeout_ms)
         result = send_result(reply, outgoing, target, address, sender.settings.namespace)
-    except (ConnectFailed, ServiceNotAvailable):
+    except (ConnectFailed, RequestTimeout, ServiceNotAvailable):
         yield from sender.routes.look_for(topic, queue.broker_name)  # for the next attempt
         raise
     if result.status is not SendStatus.SEND_OK:

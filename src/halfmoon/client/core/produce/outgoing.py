@@ -6,6 +6,7 @@ from typing import Protocol
 
 import msgspec
 
+from halfmoon.client.core.names import DLQ_PREFIX, RETRY_PREFIX
 from halfmoon.client.settings import ProducerSettings
 from halfmoon.effects import Op, on_loop, run
 from halfmoon.errors import MessageIllegal
@@ -17,7 +18,7 @@ from halfmoon.wire.compression import compress
 from halfmoon.wire.headers.send import SendBatchMessage, SendMessageV2, SendReplyMessageV2
 
 _MARK = wire_properties.encode({REPEAT: "2"}).decode()
-_DELAYS = ("DELAY\x01", "TIMER_D")
+_DELAYS = ("DELAY\x01", "TIMER_D", "__STARTDELIVERTIME\x01")
 """Beginnings of the properties of delayed messages."""
 
 
@@ -41,11 +42,18 @@ class Outgoing(msgspec.Struct, gc=False):
     """Whether it is the reply to a request: a broker pushes it to who asked."""
     reconsume_times: int = 0
     reconsume_max: int | None = None
+    silent: str = ""
+    """The address that did not answer an attempt before; empty: each was answered, or did not leave."""
 
     @property
     def is_stored_once(self) -> bool:
         """Whether a broker of ours stores it once though it is sent again, if it is marked: see `repeated`."""
-        return not (self.batch or self.reply or any(name in self.properties for name in _DELAYS))
+        is_other = self.batch or self.reply or self.reconsume_times or self.topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
+        return not (is_other or any(name in self.properties for name in _DELAYS))
+
+    def unanswered(self, address: str) -> Outgoing:
+        """Return it as it is sent again because an address did not answer."""
+        return msgspec.structs.replace(self.repeated(), silent=address)
 
     def repeated(self) -> Outgoing:
         """Return it as it is sent again to a broker that may have it: one of ours looks, and stores it once; not so in a batch."""

@@ -9,15 +9,16 @@ from typing import Any, TypedDict, TypeGuard, TypeVar, Unpack
 from halfmoon.client.core.ask import tell
 from halfmoon.client.core.names import check_batch, check_message, check_sendable, check_topic, unwrap, whole, wrap
 from halfmoon.client.core.produce.attempts import (
-    LOOK_MS_MIN,
     SILENCE,
     Attempts,
     FirstAttempt,
     UnansweredSends,
     attempt_ms,
     may_get_master,
+    raise_lost,
+    until_other,
     until_present,
-)
+)  # fmt: skip
 from halfmoon.client.core.produce.faults import FaultTable, choose_queue
 from halfmoon.client.core.produce.outgoing import Outgoing, SendObserver, compressed, properties_bytes, properties_text, send_header
 from halfmoon.client.core.produce.selector import Selector, check_choice, select_by_hash, selected
@@ -134,7 +135,7 @@ class Sender:
         chosen = target or self.unanswered.queue(outgoing, info) or choose_queue(info, None, self.faults, begin)
         address = self._known_address(chosen) or ""
         has_slave = self.routes.has_slave(chosen.broker_name)
-        wait_ms = self._part_of(budget_ms, outgoing, chosen, address, begin, budget_ms) if has_slave else budget_ms
+        wait_ms = min(budget_ms, attempt_ms(outgoing, budget_ms)) if has_slave else budget_ms
         return FirstAttempt(outgoing, info, chosen, target, address, begin, budget_ms, wait_ms)
 
     def continue_send(self, first: FirstAttempt, error: Exception | None, *, asynchronous: bool) -> Op[SendResult]:
@@ -143,9 +144,10 @@ class Sender:
             first.refused_by = first.queue.broker_name
             if (yield from self._moved(first.queue, first.address)) is not None:
                 error = None  # it is made again, where the broker is now
-        end = first.begin + first.budget_ms
-        if isinstance(error, SILENCE) and (yield from self._repeats(first.outgoing, first.queue, first.address, error, end)):
-            error = None
+        if isinstance(error, RequestTimeout):
+            marked = first.outgoing.unanswered(first.address)
+            if (yield from self._repeats(marked, first.queue, first.address, first.begin, first.budget_ms)):
+                first.outgoing, error = marked, None
         if asynchronous:
             return (yield from self.deliver_async(first.outgoing, first.target, first.begin, first.budget_ms, first, error))
         if first.target is None:
@@ -406,44 +408,41 @@ class Sender:
         Where nobody connects, or who answers takes no writes (a slave that was left behind), a broker that moved gets it elsewhere.
         Where a broker with several members is silent, it gets it again, marked, while there is time.
         """
-        address = self._known_address(queue) or (yield from self._address(queue))
-        start: int = yield _STEADY
-        if (left := budget_ms - (start - begin)) <= 0:
-            raise TooManyRequests("the time for the send was over before it left", address)
-        born_ms: int = yield _NOW
-        try:
-            if self.routes.has_slave(queue.broker_name):
-                left = self._part_of(left, outgoing, queue, address, start, budget_ms)
-            header = send_header(outgoing, queue, self.group, self.settings, born_ms)
-            reply: Command = yield Call(address, header, outgoing.body, left)
-            result = send_result(reply, outgoing, queue, address, self.settings.namespace)
-        except (NetworkError, BrokerError) as exc:
-            yield from self._note(outgoing, queue, address, born_ms, start, None)
-            if isinstance(exc, SILENCE):
-                if not (yield from self._repeats(outgoing, queue, address, exc, begin + budget_ms)):
-                    raise
-            elif not isinstance(exc, ConnectFailed | ServiceNotAvailable) or (yield from self._moved(queue, address)) is None:
-                raise
-            again = outgoing.repeated() if isinstance(exc, ServiceNotAvailable) else outgoing
-            return (yield from self.attempt(again, queue, begin, budget_ms))
-        self.unanswered.silent.pop(queue.broker_name, None)
-        if self.faults.enabled or self.tracer is not None:
-            yield from self._note(outgoing, queue, address, born_ms, start, result)
-        return result
+        while True:
+            born_ms, address, start = 0, self._known_address(queue) or "", begin
+            try:
+                address = address or (yield from self._address(queue))
+                start = yield _STEADY
+                if (left := begin + budget_ms - start) <= 0:
+                    raise TooManyRequests("the time for the send was over before it left", address)
+                born_ms = yield _NOW
+                if self.routes.has_slave(queue.broker_name):
+                    left = min(left, attempt_ms(outgoing, budget_ms))
+                header = send_header(outgoing, queue, self.group, self.settings, born_ms)
+                reply: Command = yield Call(address, header, outgoing.body, left)
+                result = send_result(reply, outgoing, queue, address, self.settings.namespace)
+            except (NetworkError, BrokerError) as exc:
+                if born_ms:
+                    yield from self._note(outgoing, queue, address, born_ms, start, None)
+                if isinstance(exc, RequestTimeout):
+                    outgoing = outgoing.unanswered(address)
+                if outgoing.silent and isinstance(exc, SILENCE):
+                    again = yield from self._repeats(outgoing, queue, address, begin, budget_ms)
+                else:
+                    again = isinstance(exc, ConnectFailed | ServiceNotAvailable) and bool((yield from self._moved(queue, address)))
+                if not again:
+                    raise_lost(outgoing.silent, exc)
+                outgoing = outgoing.repeated() if isinstance(exc, ServiceNotAvailable) else outgoing
+                continue
+            if self.faults.enabled or self.tracer is not None:
+                yield from self._note(outgoing, queue, address, born_ms, start, result)
+            return result
 
-    def _part_of(self, left_ms: int, outgoing: Outgoing, queue: MessageQueue, address: str, at: int, budget_ms: int) -> int:
-        """Return how long the answer to an attempt is waited for where another member may take over, of the time that is left."""
-        return min(left_ms, attempt_ms(outgoing, budget_ms, is_silent=self.unanswered.is_silent(queue, address, at)))
-
-    def _repeats(self, outgoing: Outgoing, queue: MessageQueue, address: str, error: Exception, end: int) -> Op[bool]:
-        """Ask for the route after an attempt without an answer; return whether to repeat it, which the message says from now on."""
-        wait_ms = max(end - (yield from steady()), LOOK_MS_MIN)
-        yield from on_loop(self.routes.look_for(wrap(queue.topic, self.settings.namespace), queue.broker_name, wait_ms))
-        if isinstance(error, RequestTimeout):
-            outgoing.properties = outgoing.repeated().properties
-            self.unanswered.fell_silent(queue, address, (yield from steady()))
-        has_other = self.routes.has_slave(queue.broker_name) or self._known_address(queue) != address
-        return has_other and self.running and (yield from steady()) < end
+    def _repeats(self, outgoing: Outgoing, queue: MessageQueue, silent: str, begin: int, budget_ms: int) -> Op[bool]:
+        """Wait as `until_other`, after an attempt without an answer; return whether to repeat it."""
+        topic, known = wrap(queue.topic, self.settings.namespace), partial(self._known_address, queue)
+        budget_ms = budget_ms if outgoing.is_stored_once and self.running else 0
+        return (yield from until_other(self.routes, topic, queue.broker_name, known, silent, begin, budget_ms)) and self.running
 
     def _note(
         self, outgoing: Outgoing, queue: MessageQueue, address: str, born_ms: int, start: int, result: SendResult | None

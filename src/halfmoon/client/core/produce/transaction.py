@@ -28,7 +28,7 @@ from halfmoon.client.core.produce.transaction_check import (
 from halfmoon.client.core.route_table import ROUTES_FAILED
 from halfmoon.client.settings import TransactionSettings
 from halfmoon.effects import Now, Op, SteadyTime, Tell, now, on_loop, run, sleep, spawn, steady
-from halfmoon.errors import HalfmoonError, HalfRolledBack, NetworkError, NoNameServer, NoNameServerAnswers, UsageError
+from halfmoon.errors import HalfmoonError, HalfRolledBack, NetworkError, NoNameServer, NoNameServerAnswers, NotRunning, UsageError
 from halfmoon.hot import tag_hash
 from halfmoon.logs import log_failure
 from halfmoon.model import LocalTransactionState, Message, SendResult, SendStatus, TransactionSendResult
@@ -354,6 +354,7 @@ class Transactions:
                     raise
                 what = _described(half.message)
                 log.info("second phase not sent, it follows with the next master: state=%s %s reason=%s", state.name, what, exc)
+                self._told_again += 1
                 yield from on_loop(spawn(self._tell_again(half, request, place.address, state, remark), "second phase"))
                 return
             if self.sender.tracer is not None:
@@ -376,7 +377,6 @@ class Transactions:
         self, half: OpenHalf, request: EndTransaction, first: str, state: LocalTransactionState, remark: str | None
     ) -> Op[None]:
         """Send a second phase again until it leaves, beside the user's work; the broker keeps the first decision that it gets."""
-        self._told_again += 1
         try:
             end, pause = (yield from steady()) + TOLD_AGAIN_MS, PAUSE_MS
             while True:
@@ -391,6 +391,9 @@ class Transactions:
                 except NetworkError:
                     if (yield from steady()) >= end or not self.sender.running:
                         raise
+        except GeneratorExit:
+            _log_not_sent(half, state, NotRunning("the producer is closed"))
+            raise
         except Exception as exc:
             _log_not_sent(half, state, exc)
         finally:
