@@ -54,6 +54,24 @@ def test_a_restored_backup_is_another_member_with_the_same_log() -> None:
     assert Epochs.load(copy, Random(3)).member == restored.member
 
 
+@pytest.mark.parametrize("how", ["a broker has started", "it followed a master", "it was started by an older version"])
+def test_a_backup_of_a_restored_directory_that_was_used_is_another_member_again(how: str) -> None:
+    disk = SimDisk(Random(1))
+    original = Epochs.load(disk, Random(1))
+    original.begin(1, 0)
+    used = disk.backup()
+    restored = Epochs.load(used, Random(2))
+    if how == "it followed a master":
+        restored.adopt(original.rows)
+    else:
+        used.remove(RESTORED)
+        if how == "a broker has started":
+            restored.started()
+        else:
+            Epochs.load(used, Random(3))
+    assert Epochs.load(used.backup(), Random(4)).member not in (restored.member, original.member)
+
+
 @pytest.mark.parametrize(
     "data",
     [

@@ -125,6 +125,7 @@ class Broker:
         self._holds_back, self._stopping = self.store.holds_back, False
         self._next_save_at = now.steady + settings.save_offsets_ms
         context.recover(now)
+        self.copies.epochs.started()
 
     def _register(self) -> tuple[dict[int, Handler], frozenset[int]]:
         """Register the parts; return the handler of each request code, and the codes of requests that are handled last."""

@@ -112,6 +112,8 @@ class Epochs:
             return cls._made(disk, fresh, rows, restored=True)
         epochs = cls(disk, saved.member, rows, lost=saved.lost)
         epochs.is_restored, epochs._synced, epochs.pair = restored, saved.synced, saved.pair
+        if saved.restored and not restored:
+            epochs._save(rows)
         return epochs
 
     @classmethod
@@ -154,7 +156,13 @@ class Epochs:
         if self.is_restored:
             self._disk.remove(RESTORED)
             self._disk.sync_directory("")
+            self.started()
+
+    def started(self) -> None:
+        """Note that the directory is a restored backup no more, so that a backup of it is one again. Raises OSError."""
+        if self.is_restored:
             self.is_restored = False
+            self._save(self.rows)
 
     def begin_run(self, *, lost_power: bool, sync_flush: bool, pair: str) -> None:
         """Note of which pair this is a member, how this run reports, and what a power loss may have taken of the last.

@@ -11,7 +11,6 @@ from halfmoon.broker.copies.copied_timer import CopiedTimer
 from halfmoon.broker.delay.progress import TIMER_PATH
 from halfmoon.broker.names import TIMER_TOPIC
 from halfmoon.effects import Call, Sleep
-from halfmoon.errors import PeerError
 from halfmoon.testing.disk import SimDisk
 from halfmoon.wire.bodies import KVTable, TimerCheckpoint, TimerOffset, from_json, to_json
 from halfmoon.wire.command import Command
@@ -87,11 +86,12 @@ def test_a_master_that_does_not_know_the_request_is_an_obstacle() -> None:
     assert asked.run(asked.timer.obstacle()) == "the master does not say which of them it has delivered"
 
 
-def test_a_reply_that_makes_no_sense_is_refused() -> None:
+def test_a_reply_that_makes_no_sense_is_an_obstacle_and_none_to_copying() -> None:
     asked = Asked("")
     asked.checkpoint = b"?"
-    with pytest.raises(PeerError):
-        asked.run(asked.timer.ask(MASTER))
+    asked.run(asked.timer.ask(MASTER))
+    assert asked.saved == []
+    assert asked.run(asked.timer.obstacle()) == "the master does not say which of them it has delivered"
 
 
 @pytest.mark.parametrize(

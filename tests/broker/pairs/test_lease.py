@@ -513,6 +513,20 @@ def test_a_release_that_failed_is_tried_again(shelf: Shelf) -> None:
     assert (shelf.record.holder, shelf.record.address) == ("b", "")
 
 
+def test_a_release_that_meets_a_late_renewal_is_tried_again(shelf: Shelf) -> None:
+    lease = master(shelf, "b")
+    lease.prove(shelf.now)
+    late = begin(lease, shelf)
+    lease.done(ERROR, shelf.now)
+    lease.release("b", shelf.now, "this process stops")
+    release = begin(lease, shelf)
+    shelf.carry_out(late)
+    lease.done(shelf.carry_out(release), shelf.now)
+    assert not lease.is_handed_over
+    shelf.run(lease, 2 * RETRY_MS)
+    assert (lease.is_handed_over, shelf.record.holder, shelf.record.address) == (True, "b", "")
+
+
 def test_a_lease_that_runs_out_in_a_call_that_hangs_says_that_no_answer_came(
     shelf: Shelf, caplog: pytest.LogCaptureFixture
 ) -> None:

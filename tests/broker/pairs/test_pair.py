@@ -349,11 +349,22 @@ def test_a_slave_beside_the_pair_is_not_waited_for_and_does_not_keep_a_follower_
     assert master.shelf.record.in_sync == (ME, YOU)
 
 
-@pytest.mark.parametrize("is_ours", [True, False])
-def test_a_slave_beside_the_pair_gets_only_what_both_members_have(master: Master, is_ours: bool) -> None:
+def test_a_master_that_begins_again_gives_its_follower_time_to_come_back(master: Master) -> None:
     master.complete()
-    if is_ours:
-        master.follow(2, NOBODY.hex())
+    again = pair.Pair(master.lease, master.port.core, master.broker.store, FOLLOWER_MS, LEASE_MS)
+    master.port.core.pair = again
+    master.port.core.lost(1, master.instant)
+    master.pass_ms(LOST_MS + 200)
+    assert master.shelf.record.in_sync == (ME, YOU)
+    master.pass_ms(FOLLOWER_MS)
+    assert master.shelf.record.in_sync == (ME,)
+
+
+@pytest.mark.parametrize("member", [NOBODY.hex(), THEY, None], ids=["one of ours", "a spare", "one of Apache"])
+def test_a_slave_beside_the_pair_gets_only_what_both_members_have(master: Master, member: str | None) -> None:
+    master.complete()
+    if member is not None:
+        master.follow(2, member)
     else:
         master.port.report(master.port.connect(2), 0)
     slave, before = master.port.core.slaves[2], master.end

@@ -13,7 +13,7 @@ from halfmoon.broker.delay.progress import TIMER_PATH
 from halfmoon.broker.delay.timer import CANCEL_KEY, ROLLS
 from halfmoon.broker.names import TIMER_TOPIC
 from halfmoon.effects import Op, sleep
-from halfmoon.errors import BrokerError
+from halfmoon.errors import BrokerError, PeerError
 from halfmoon.hot import property_of
 from halfmoon.store.entries import entries_at
 from halfmoon.store.records import whole_record
@@ -44,9 +44,10 @@ class CopiedTimer:
         if self._waiting is None and self._store.queue_max(TIMER_TOPIC, 0):
             try:
                 body = (yield from answer(address, GetTimerCheckPoint())).body
-            except BrokerError:  # older than 5.0, or without a timer
+                checkpoint = TimerCheckpoint.decode(body)
+            except (BrokerError, PeerError):  # older than 5.0, without a timer, or newer than is known here
                 return
-            self._waiting = (yield from end_of_log(address)), TimerCheckpoint.decode(body)
+            self._waiting = (yield from end_of_log(address)), checkpoint
         self.settle()
 
     def settle(self) -> None:

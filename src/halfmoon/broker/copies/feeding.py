@@ -335,7 +335,7 @@ class Feeding:
         if self.pair is not None:
             kept = self._store.kept_offset
             self.pair.turn(now)
-            more |= self._store.kept_offset > kept and any(slave.member is None for slave in self.slaves.values())
+            more |= self._store.kept_offset > kept and not all(map(self._may_be_next, self.slaves.values()))
         return more
 
     def _send(self, peer: int, slave: Slave, now: Steady) -> bool:
@@ -367,9 +367,15 @@ class Feeding:
         return stop < end
 
     def _end_for(self, slave: Slave) -> int:
-        """Return where the log ends for a slave: for one beside a pair, what the next master may cut is not there."""
+        """Return where the log ends for a slave: for one beside a pair, and a spare, what the next master may cut is not there."""
         store = self._store
-        return store.end_offset if self.pair is None or slave.member is not None else min(store.end_offset, store.kept_offset)
+        return store.end_offset if self.pair is None or self._may_be_next(slave) else min(store.end_offset, store.kept_offset)
+
+    def _may_be_next(self, slave: Slave) -> bool:
+        """Whether a slave is waited for, or may join because nobody is: then everything is kept."""
+        assert self.pair is not None
+        waited_for = self.pair.waited_for
+        return slave.member in waited_for or (not waited_for and slave.member is not None)
 
     def _waits(self, slave: Slave, now: Steady) -> bool:
         """Return whether what a slave lacks is sent later: nobody waits for its copy, and it is little, or very much."""

@@ -317,8 +317,7 @@ class Lease:
         if outcome.error is not None:
             if sent is not None:  # the same record was maybe sent before, and it counts from then on
                 self._tried.setdefault(sent.record, sent)
-                if self.role is Role.ENDED and not sent.record.address:
-                    self._release_to = sent.record.holder
+                self._release_again(sent)
             self._failed_at = now
             self._must_read, self._next_at = True, now + RETRY_MS
             self._said(f"it cannot be {'read' if sent is None else 'written'}: {outcome.error}")
@@ -326,9 +325,15 @@ class Lease:
             self._read(outcome, now)
         elif outcome.version is None:
             self._must_read, self._next_at = True, now
+            self._release_again(sent)
         else:
             self._written(sent, outcome.version, now)
         self.check(now)
+
+    def _release_again(self, sent: _Sent) -> None:
+        """Have a release that is not known to be written tried again, once the record was read."""
+        if self.role is Role.ENDED and not sent.record.address:
+            self._release_to = sent.record.holder
 
     def _read(self, outcome: Outcome, now: Steady) -> None:
         self._next_at = now + POLL_MS

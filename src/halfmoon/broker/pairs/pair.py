@@ -61,6 +61,8 @@ class Pair:
         self._join_offset = self._join_states = 0
         self._progress: dict[str, _Progress] = {}
         self._slaves: dict[str, Slave] = {}
+        self._expected: set[str] = set()
+        """Followers of a master that begins again after a switch that failed, until they are back."""
         self._twins = NOBODY_TWICE
         self._told: frozenset[str] | None = None
         self._told_of: LeaseRecord | None = None
@@ -129,6 +131,9 @@ class Pair:
 
     def _excuse(self, now: Steady) -> None:
         """Count no time as a follower's silence in which this process did not look: its reports may be here, and not read yet."""
+        if self._looked_at is None:
+            self._expected = set(self.lease.others)
+            self._progress = {member: _Progress(0, 0, now) for member in self._expected}
         gap_ms = 0 if self._looked_at is None else now - self._looked_at
         self._looked_at = now
         if gap_ms > self._follower_ms // 2:
@@ -171,6 +176,7 @@ class Pair:
 
     def _note(self, member: str, slave: Slave, now: Steady) -> None:
         known = self._progress.get(member)
+        self._expected.discard(member)
         has_everything = slave.copied >= self._store.end_offset and slave.states >= self.count
         if known is None or (slave.copied, slave.states) != known[:2] or has_everything:
             self._progress[member] = _Progress(slave.copied, slave.states, now)
@@ -180,8 +186,8 @@ class Pair:
     def _is_lost(self, member: str, now: Steady) -> bool:
         """Return whether a follower lacks something and reported nothing new for too long."""
         known = self._progress.get(member)
-        allowed_ms = self._follower_ms if member in self._slaves else min(LOST_MS, self._follower_ms)
-        return known is None or now - known.at >= allowed_ms
+        has_time = member in self._slaves or member in self._expected
+        return known is None or now - known.at >= (self._follower_ms if has_time else min(LOST_MS, self._follower_ms))
 
     # ------------------------------------------------------------ joining and leaving
 

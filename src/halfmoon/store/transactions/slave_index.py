@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from halfmoon.effects import Work
+from halfmoon.errors import StoreError
 from halfmoon.instant import Instant, Steady
 from halfmoon.ports import Disk
 from halfmoon.store.settings import StoreSettings
@@ -54,7 +55,7 @@ class SlaveIndex:
         copying.transactions = self.index = self._copied = None
         try:
             index = TransactionIndex.open(self._disk, store, self._settings, settled_below=self._settled_below(), now=now)
-        except OSError as exc:
+        except (OSError, StoreError) as exc:
             self._unopened = f"the transaction index cannot be opened: {exc}"
             log.warning("%s: %s", CONSEQUENCE, self._unopened)
             return
