@@ -122,8 +122,7 @@ class Broker:
         self._completions: list[Completions] = []
         """Decisions of this turn, which wait for the same."""
         self._starts: list[CoreEffect] = []
-        self._holds_back, self._stopping = self.store.holds_back, False
-        self._next_save_at = now.steady + settings.save_offsets_ms
+        self._holds_back, self._stopping, self._next_save_at = self.store.holds_back, False, now.steady + settings.save_offsets_ms
         context.recover(now)
         self.copies.epochs.started()
 
