@@ -38,4 +38,4 @@ def stand_still(process: int) -> None:
     """Stop a process, and wait until each of its threads stands: on a busy machine some go on for a while after the signal."""
     os.kill(process, signal.SIGSTOP)
     stats = Path(f"/proc/{process}/task")
-    until(lambda: all(stat.read_text().rpartition(")")[2].split()[0] in "Tt" for stat in stats.glob("*/stat")), "its stop")
+    until(lambda: all(stat.read_text().rpartition(")")[2].split()[0] in "TtZX" for stat in stats.glob("*/stat")), "its stop")

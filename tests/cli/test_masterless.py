@@ -22,9 +22,9 @@ TOPIC = "orders"
 MESSAGE = "7F00000100002A9F0000000000000000"
 ELSEWHERE = {
     *("serve", "nameserver", "broker", "events", "outbox", "spark", "filter", "context", "console", "fsck", "backup", "docs"),
-    *("completion", "demo"),
+    *("completion", "demo", "sql"),
 }
-"""Commands that ask no broker, or are no single request: servers, and those for files, databases and Spark."""
+"""Commands that ask no broker, or are no single request: servers, and those for files, databases, Spark and DuckDB."""
 ASKING = [
     "topic create new", "topic list", f"topic show {TOPIC}", f"topic delete {TOPIC} --yes", f"topic trim {TOPIC} --offset 0 --yes",
     "group list", f"group list --topic {TOPIC}", "group show C", "group lag C", f"group skip C {TOPIC} 0 --offset 0 --yes",

@@ -33,6 +33,7 @@ LISTS = [
 ELSEWHERE = {
     *("acl list", "console user list"),  # accounts and users: tests/cli/acl, tests/cli/console
     *("events list", "outbox list", "outbox sent"),  # modules and databases: tests/cli/test_events.py, tests/cli/outbox
+    "sql",  # tests/cli/sql
     *("spark trace", "spark sql", "spark dlq list", "spark dlq report"),  # sessions of Spark
     *("spark dlq replay", "spark replay", "dlq replay", "msg dump"),  # changes, files
 }

@@ -21,7 +21,7 @@ from tests.columns.conftest import joined, native
 HERE = Path(__file__).parent
 COMPARING = [
     *(HERE / f"test_{name}.py" for name in ("twins", "twin_records", "filtering", "frames", "compared", "signing")),
-    HERE.parent / "spark" / "source" / "test_rows.py",
+    HERE.parent / "data" / "test_rows.py",
 ]
 """Tests whose examples are many: `make fuzz` runs them for long."""
 

@@ -81,7 +81,7 @@ def test_half_messages_in_doubt_are_decided_by_checks_of_the_new_master(
 
 RARE_ROUNDS = {"transactionTimeOut": 2_000, "transactionCheckInterval": 60_000}
 NO_ROUNDS = {"transactionTimeOut": 60_000, "transactionCheckInterval": 60_000}
-SOON_S = 20
+SOON_S = 40
 """Within this a transaction is decided after a takeover; the rounds of checks are further apart."""
 
 

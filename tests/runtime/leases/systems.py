@@ -8,6 +8,7 @@ import shutil
 import signal
 import urllib.request
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -60,11 +61,13 @@ class OwnServer(System):
 
     def hang(self) -> None:
         for process in self._processes():
-            stand_still(process)
+            with suppress(ProcessLookupError):  # a child that ends by itself
+                stand_still(process)
 
     def resume(self) -> None:
         for process in self._processes():
-            os.kill(process, signal.SIGCONT)
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGCONT)
 
     def kill(self) -> None:
         self.server.kill()
