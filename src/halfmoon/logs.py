@@ -18,10 +18,11 @@ from halfmoon.errors import HalfmoonError
 from halfmoon.instant import Steady
 
 NAMES = (
-    "halfmoon", "halfmoon.audit", "halfmoon.broker", "halfmoon.broker.access", "halfmoon.broker.batches", "halfmoon.broker.delay",
-    "halfmoon.broker.tables", "halfmoon.broker.transactions", "halfmoon.cli", "halfmoon.client", "halfmoon.console",
-    "halfmoon.data", "halfmoon.events", "halfmoon.nameserver", "halfmoon.serve", "halfmoon.runtime", "halfmoon.simulation", "halfmoon.spark",
-    "halfmoon.store", "halfmoon.store.damaged", "halfmoon.store.health", "halfmoon.store.transactions", "halfmoon.wire",
+    "halfmoon", "halfmoon.audit", "halfmoon.broker", "halfmoon.broker.access", "halfmoon.broker.batches",
+    "halfmoon.broker.delay", "halfmoon.broker.tables", "halfmoon.broker.transactions", "halfmoon.cli", "halfmoon.client",
+    "halfmoon.console", "halfmoon.data", "halfmoon.events", "halfmoon.nameserver", "halfmoon.serve", "halfmoon.runtime",
+    "halfmoon.simulation", "halfmoon.spark", "halfmoon.store", "halfmoon.store.damaged", "halfmoon.store.health",
+    "halfmoon.store.transactions", "halfmoon.wire",
 )  # fmt: skip
 """Loggers of Halfmoon. A logger does not apply the filters of its parent, so each has its own."""
 
