@@ -62,3 +62,12 @@ def without(properties: bytes, names: frozenset[bytes]) -> bytes:
     """Return stored properties without the pairs of these names, ended by a separator if there is room for it."""
     kept = b"".join([pair + b"\x02" for pair in properties.split(b"\x02") if pair and pair.partition(b"\x01")[0] not in names])
     return kept if len(kept) <= PROPERTIES_BYTES_MAX else kept[:-1]
+
+
+DELAYED = ("DELAY\x01", "TIMER_DELAY_", "TIMER_DELIVER_MS\x01", "TIMER_DEL_UNIQKEY\x01", "__STARTDELIVERTIME\x01")
+"""Substrings of properties that ask for a delay, or cancel one. All have DEL in them."""
+
+
+def may_be_delayed(text: str) -> bool:
+    """Return whether the properties of a send may ask for a delay, or cancel one."""
+    return "DEL" in text and any(name in text for name in DELAYED)

@@ -60,7 +60,7 @@ class RequestType(NamedTuple):
 
     @property
     def is_of_messages(self) -> bool:
-        """Whether it is about messages of a topic: themselves, or where they lie."""
+        """Return whether it gives messages of a topic, or their places."""
         needs = self.needs or Needs()
         return bool(needs.topics or needs.looks or needs.record)
 

@@ -19,7 +19,7 @@ from halfmoon.broker.batches.records import Piece
 from halfmoon.broker.batches.state import Application
 from halfmoon.broker.delay.delay import Delays, RequestedDelay
 from halfmoon.broker.delay.properties import with_place
-from halfmoon.broker.send.sends import DELAYED, Sends, items_of
+from halfmoon.broker.send.sends import Sends, items_of
 from halfmoon.broker.topics import Topics
 from halfmoon.errors import BrokerError, CorruptRecord, ServiceNotAvailable, StoreNotWritable
 from halfmoon.hot import Draft, batch_drafts
@@ -28,6 +28,7 @@ from halfmoon.store.entries import entries_behind, prepared_offset
 from halfmoon.store.records import whole_record
 from halfmoon.store.store import Store
 from halfmoon.wire.codes import COMPRESSED, COMPRESSION_MASK
+from halfmoon.wire.properties import DELAYED
 
 MESSAGES_A_TURN, BYTES_A_TURN = 4096, 4 * 1024 * 1024
 """Bounds of one batch's share of a turn, in whole pieces: some 10 ms until others have their turn."""

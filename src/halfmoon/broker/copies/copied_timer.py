@@ -36,7 +36,7 @@ class CopiedTimer:
 
     @property
     def waits(self) -> bool:
-        """Whether a reply waits until this log has what it speaks of."""
+        """Return whether a reply waits for log that is not copied yet."""
         return self._waiting is not None
 
     def ask(self, address: str) -> Op[None]:
@@ -77,5 +77,5 @@ class CopiedTimer:
 
 
 def _is_another(properties: bytes) -> bool:
-    """Whether a record is about an earlier one, as 5.x writes it: a timer of Halfmoon would not know that."""
+    """Return whether a record replaces or cancels an earlier one, as 5.x writes it; a timer of Halfmoon would deliver both."""
     return any(property_of(properties, name.encode()) is not None for name in (ROLLS, CANCEL_KEY))

@@ -43,7 +43,7 @@ GATHER_MS = 5
 CATCH_UP_BYTES, CATCH_UP_MS = 128 * 1024, 1
 """While the master stores, a slave that is far behind gets so much in so many milliseconds, or twice what is stored meanwhile."""
 PREFETCH_BYTES = 4 * 1024 * 1024
-"""How far ahead of what such a slave is sent the log is read: it may be on the disk only, and sends are not to wait for that."""
+"""Distance ahead of such a slave at which the log is read from the disk, so that sends do not wait for that."""
 BUSY_MS = 100
 """Time after the last message that was stored in which the master counts as one that stores."""
 LAST_COPIES_MS = 2_000
@@ -372,7 +372,7 @@ class Feeding:
         return store.end_offset if self.pair is None or self._may_be_next(slave) else min(store.end_offset, store.kept_offset)
 
     def _may_be_next(self, slave: Slave) -> bool:
-        """Whether a slave is waited for, or may join because nobody is: then everything is kept."""
+        """Return whether a slave is waited for, or may join because nobody is: then everything is kept."""
         assert self.pair is not None
         waited_for = self.pair.waited_for
         return slave.member in waited_for or (not waited_for and slave.member is not None)

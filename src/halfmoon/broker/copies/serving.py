@@ -267,7 +267,7 @@ class Serving:
 
     @property
     def _may_be_cut(self) -> bool:
-        """Whether the end of this log may be missing in the master's: a member that is new here may have been the master before."""
+        """Return whether the master may lack the end of this log: a member may have been the master before it started here."""
         return self.standby.pair_master is not None and self.standby.end_offset < 0
 
     def _forget(self, peer: int, *, by_us: bool) -> None:

@@ -19,7 +19,7 @@ from halfmoon.broker.lookup import messages_with
 from halfmoon.broker.names import DEAD_PREFIX, HALF_TOPIC, RETRY_PREFIX
 from halfmoon.broker.request import Handler, Request
 from halfmoon.broker.send.replies import StoredGroup
-from halfmoon.broker.send.sends import SendHeaderOf, Sends, may_be_delayed, sender_of
+from halfmoon.broker.send.sends import SendHeaderOf, Sends, sender_of
 from halfmoon.broker.transactions.half import PRODUCER_GROUP, REAL_QUEUE, REAL_TOPIC
 from halfmoon.broker.transactions.late_decisions import LateDecisions
 from halfmoon.errors import BrokerError, SystemBusy, settled_already
@@ -28,7 +28,7 @@ from halfmoon.instant import Instant
 from halfmoon.model import REPEAT, UNIQ_KEY, StoredMessage
 from halfmoon.store.transactions.index import State, TransactionIndex
 from halfmoon.wire import properties as wire_properties
-from halfmoon.wire.properties import without
+from halfmoon.wire.properties import may_be_delayed, without
 
 KNOWN_MAX = 10_000
 """New ids of repeated sends that are not durable yet. More repeated sends are refused with 2, and nothing of them is stored."""

@@ -22,7 +22,7 @@ from halfmoon.broker.names import FORBIDDEN_TO_SEND, HALF_TOPIC, OP_TOPIC, RETRY
 from halfmoon.broker.request import Handlers, Request, refusal_of
 from halfmoon.broker.send.duplicates import Duplicates
 from halfmoon.broker.send.replies import StoredGroup
-from halfmoon.broker.send.sends import MULTI_TAG, SendHeaderOf, Sends, items_of, may_be_delayed, sender_of
+from halfmoon.broker.send.sends import MULTI_TAG, SendHeaderOf, Sends, items_of, sender_of
 from halfmoon.broker.service import Service
 from halfmoon.broker.topics import topic_text
 from halfmoon.broker.transactions.half import HalfMessages
@@ -34,6 +34,7 @@ from halfmoon.wire import properties as wire_properties
 from halfmoon.wire.bodies import TopicConfig
 from halfmoon.wire.headers.send import SendBatchMessage, SendMessage, SendMessageV2
 from halfmoon.wire.peer import Peer
+from halfmoon.wire.properties import may_be_delayed
 from halfmoon.wire.table import request_type
 
 LONG_NAMES = request_type(SendMessage).code

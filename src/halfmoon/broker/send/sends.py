@@ -37,17 +37,9 @@ MULTI_TAG = "MULTI_TAG"
 
 SendHeaderOf = SendMessage | SendMessageV2
 
-DELAYED = ("DELAY\x01", "TIMER_DELAY_", "TIMER_DELIVER_MS\x01", "TIMER_DEL_UNIQKEY\x01", "__STARTDELIVERTIME\x01")
-"""Substrings of properties that ask for a delay, or cancel one. All have DEL in them."""
-
 UNSYNCED_BYTES_MAX = 128 * 1024 * 1024
 """Bytes that may wait for the device in sync flush before sends are refused with 2, so that a device that hangs does not fill the
 memory."""
-
-
-def may_be_delayed(text: str) -> bool:
-    """Whether the properties of a send may ask for a delay, or cancel one."""
-    return "DEL" in text and any(name in text for name in DELAYED)
 
 
 class Sends:

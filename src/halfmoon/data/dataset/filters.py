@@ -65,7 +65,7 @@ class Limits:
 
     @property
     def nothing(self) -> bool:
-        """Whether no row can be within them."""
+        """Return whether no row can be within these limits."""
         spans = (self.queues, self.offsets, self.stored_us)
         return any(span.low > span.high for span in spans) or self.tags == frozenset()
 

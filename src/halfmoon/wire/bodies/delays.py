@@ -35,7 +35,7 @@ class TimerOffset(Body):
 
 
 class TimerCheckpoint(NamedTuple):
-    """How far a broker of RocketMQ 5 delivered messages for a point in time: reply of 60, seven numbers of 8 bytes."""
+    """Progress of the timer of a RocketMQ 5 broker: body of the reply to 60, seven numbers of 8 bytes."""
 
     read_ms: int
     """Messages due before, of those that lie before ``queue_offset``, are delivered."""

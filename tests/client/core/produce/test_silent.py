@@ -260,3 +260,4 @@ def test_a_lost_answer_is_told_though_nobody_connects_afterwards(way: str):
     assert raised.value.retry
     assert not isinstance(raised.value, SendFailed) or raised.value.may_be_stored
     assert {seen.address for seen in script.asked(SendMessageV2)[before:]} == {"first:1"}
+    assert len(script.asked(SendMessageV2)) - before <= 60, "no faster than every 100 ms, in the last third of the time"

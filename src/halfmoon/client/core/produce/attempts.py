@@ -79,7 +79,7 @@ class FirstAttempt(msgspec.Struct, gc=False):
     begin: int
     budget_ms: int
     wait_ms: int
-    """How long the answer to this attempt is waited for."""
+    """Time for which the answer to this attempt is waited for."""
     refused_by: str = ""
     """The broker, where it refused the message and may have it all the same."""
 
@@ -211,7 +211,9 @@ def until_other(
         is_other = address not in (None, silent)
         if left <= 0 or not (is_other or routes.has_slave(broker_name)):
             return False
-        if is_other or (address == silent and left <= budget_ms // 3):
+        if is_other:
             return True
-        yield from on_loop(sleep(min(pause, left)))
+        yield from on_loop(sleep(min(pause, left)))  # also before the same one is asked again: nobody may connect there
+        if address == silent and left <= budget_ms // 3:
+            return True
         pause = min(pause * 2, PAUSE_MS_MAX)

@@ -18,8 +18,6 @@ from halfmoon.wire.compression import compress
 from halfmoon.wire.headers.send import SendBatchMessage, SendMessageV2, SendReplyMessageV2
 
 _MARK = wire_properties.encode({REPEAT: "2"}).decode()
-_DELAYS = ("DELAY\x01", "TIMER_D", "__STARTDELIVERTIME\x01")
-"""Beginnings of the properties of delayed messages."""
 
 
 COMPRESS_IN_THREAD_BYTES = 256 * 1024
@@ -47,9 +45,9 @@ class Outgoing(msgspec.Struct, gc=False):
 
     @property
     def is_stored_once(self) -> bool:
-        """Whether a broker of ours stores it once though it is sent again, if it is marked: see `repeated`."""
+        """Return whether a broker of ours stores it once though it is sent again, if it is marked: see `repeated`."""
         is_other = self.batch or self.reply or self.reconsume_times or self.topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
-        return not (is_other or any(name in self.properties for name in _DELAYS))
+        return not (is_other or wire_properties.may_be_delayed(self.properties))
 
     def unanswered(self, address: str) -> Outgoing:
         """Return it as it is sent again because an address did not answer."""

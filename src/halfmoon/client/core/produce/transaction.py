@@ -49,7 +49,7 @@ TRAN_MSG, PGROUP, PCLIENT, CHECK_AFTER = "TRAN_MSG", "PGROUP", "PCLIENT", "CHECK
 TRANSACTION_ID = "__transactionId__"
 
 TOLD_AGAIN_MS, TOLD_AGAIN_MAX = 30_000, 1_000
-"""How long a second phase is sent again, and how many are at a time; brokers ask about the others."""
+"""Time within which a second phase is sent again, and the most of them at a time; brokers ask about the others."""
 
 COMMIT, ROLLBACK, UNKNOWN = LocalTransactionState.COMMIT, LocalTransactionState.ROLLBACK, LocalTransactionState.UNKNOWN
 
